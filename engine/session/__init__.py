@@ -1,0 +1,21 @@
+"""The session file: one saved sequence with its pages, token ids, source map and identity.
+
+FORMAT.md holds the bytes, the commit order and what happens after a crash. Imports neither torch
+nor the tiers.
+"""
+
+from engine.session.format import Identity, aligned_buffer
+from engine.session.reader import SessionReader
+from engine.session.summary import Fault, SessionSummary, describe, verify
+from engine.session.writer import SessionFile
+
+__all__ = [
+    "Fault",
+    "Identity",
+    "SessionFile",
+    "SessionReader",
+    "SessionSummary",
+    "aligned_buffer",
+    "describe",
+    "verify",
+]

@@ -1,0 +1,97 @@
+"""Reading pages: every slice is checked against its checksum before anybody sees it.
+
+Owns the check on load. Knows neither locks nor commits: file and state come as arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.errors import PageCorrupt
+from engine.session.block_file import BlockFile
+from engine.session.format import page_checksum
+from engine.session.state import SessionState
+from engine.types import KVGeometry, Part, SegmentId
+
+
+def read_pages(
+    file: BlockFile,
+    state: SessionState,
+    segment: SegmentId,
+    part: Part,
+    layer: int,
+    first_page: int,
+    num_pages: int,
+    into: memoryview,
+) -> None:
+    """Read consecutive page slices of one part and layer of a segment, and check them.
+
+    Raises:
+        PageCorrupt: A slice fails its checksum or lies behind the end of the file.
+        StorageError: The device failed.
+    """
+    geometry = state.geometry
+    size = geometry.page_slice_bytes
+    assert len(into) == num_pages * size
+    pages = slice(first_page, first_page + num_pages)
+    expected = state.segments.expected(segment, part, layer, pages)
+    extent = state.segments.extent(segment)
+    assert extent is not None
+    offset = extent + state.segments.layout.page_offset(part, layer, first_page)
+    got = file.read(into, offset)
+    page_index = segment * geometry.pages_per_segment + first_page
+    for position, checksum in enumerate(expected):
+        end = (position + 1) * size
+        data = into[end - size : end]
+        if end > got or page_checksum(data, state.uuid, page_index, part, layer) != checksum:
+            raise _corrupt(file.path, f"page {page_index}", part, layer, cut=end > got)
+        page_index += 1
+
+
+def read_tail(file: BlockFile, state: SessionState, into: memoryview) -> None:
+    """Read the stored tail page, as a page lies at rest, and check it.
+
+    Raises:
+        PageCorrupt: A slice fails its checksum or lies behind the end of the file.
+        StorageError: The device failed.
+    """
+    tail = state.tail
+    assert tail is not None and len(into) == state.geometry.page_bytes
+    got = file.read(into, state.tail_slots[tail.slot])
+    page_index = state.kv_tokens // state.geometry.page_tokens
+    computed = tail_checksums(state.geometry, state.uuid, page_index, into, tail.generation)
+    places = tail_places(state.geometry)
+    for (end, part, layer), expected, checksum in zip(
+        places, tail.checksums.tolist(), computed, strict=True
+    ):
+        if end > got or checksum != expected:
+            raise _corrupt(file.path, "tail page", part, layer, cut=end > got)
+
+
+def tail_checksums(
+    geometry: KVGeometry, uuid: bytes, page_index: int, data: memoryview, generation: int
+) -> list[int]:
+    """Checksums of the slices of a tail page written by commit `generation`."""
+    size = geometry.page_slice_bytes
+    return [
+        page_checksum(data[end - size : end], uuid, page_index, part, layer, generation)
+        for end, part, layer in tail_places(geometry)
+    ]
+
+
+def tail_places(geometry: KVGeometry) -> Iterator[tuple[int, Part, int]]:
+    """End offset, part and layer of each slice of a page at rest: `[num_layers, 2]`."""
+    end = 0
+    for layer in range(geometry.num_layers):
+        for part in Part:
+            end += geometry.page_slice_bytes
+            yield end, part, layer
+
+
+def _corrupt(path: Path, page: str, part: Part, layer: int, *, cut: bool) -> PageCorrupt:
+    reason = "lies behind the end of the file" if cut else "fails its checksum"
+    return PageCorrupt(
+        f"{path}: {page}, layer {layer}, {part.name.lower()}: {reason}",
+        "The page is not used; ingest the documents again, or restore a copy of the file.",
+    )

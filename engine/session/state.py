@@ -1,0 +1,118 @@
+"""A session as its commits add up to it.
+
+Owns the folding of records, which is the same when a file is opened and when a commit has just
+succeeded. Knows no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import NotASession
+from engine.session.format import (
+    DATA_START,
+    Identity,
+    RecordRef,
+    geometry_from_json,
+    identity_from_json,
+)
+from engine.session.record import Record, Tail, no_u32
+from engine.session.segments import SegmentTable
+from engine.types import KVGeometry
+
+
+@dataclass(slots=True, eq=False)
+class SessionState:
+    """Everything a session holds except the bytes of its pages."""
+
+    uuid: bytes
+    identity: Identity
+    geometry: KVGeometry
+    segments: SegmentTable = field(init=False)
+    generation: int = 0
+    head: RecordRef | None = None
+    """The newest record."""
+    token_ids: NDArray[np.uint32] = field(default_factory=no_u32)
+    kv_tokens: int = 0
+    committed_pages: int = 0
+    """Full pages that belong to the committed sequence."""
+    tail: Tail | None = None
+    tail_slots: tuple[int, int] = (0, 0)
+    spans: list[dict[str, Any]] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.segments = SegmentTable(self.geometry)
+        self.token_ids.setflags(write=False)
+
+    @classmethod
+    def from_records(cls, records: Sequence[tuple[Record, RecordRef]]) -> SessionState:
+        """Fold a whole chain, oldest record first.
+
+        Raises:
+            NotASession: The records contradict each other.
+        """
+        first = records[0][0]
+        state = cls(
+            first.uuid,
+            identity_from_json(first.extra.get("identity")),
+            geometry_from_json(first.extra.get("geometry")),
+        )
+        state.apply(records)
+        return state
+
+    def apply(self, records: Sequence[tuple[Record, RecordRef]]) -> None:
+        """Add commits, oldest first.
+
+        Raises:
+            NotASession: The records contradict each other or what is here.
+        """
+        token_ids = np.concatenate([self.token_ids, *(record.token_ids for record, _ in records)])
+        token_ids.setflags(write=False)
+        spans = list(self.spans)
+        for record, ref in records:
+            self.committed_pages = self.segments.adopt(
+                record.runs, record.checksums, self.committed_pages, ref.offset
+            )
+            spans += record.extra.get("spans", [])
+            self.notes = record.extra.get("notes", self.notes)
+        record, self.head = records[-1]
+        self.generation = record.generation
+        self.kv_tokens = record.kv_tokens
+        self.tail, self.tail_slots = record.tail, record.tail_slots
+        self.token_ids, self.spans = token_ids, spans
+        self._check()
+
+    def drop_tail(self) -> int:
+        """Forget the tail page; its tokens stay and their KV can be computed again.
+
+        Returns:
+            How many tokens lost their KV.
+        """
+        lost = self.kv_tokens % self.geometry.page_tokens
+        self.kv_tokens -= lost
+        self.tail = None
+        return lost
+
+    def _check(self) -> None:
+        full_pages, tail_tokens = divmod(self.kv_tokens, self.geometry.page_tokens)
+        stored_tail = 0 if self.tail is None else self.tail.tokens
+        sound = (
+            full_pages == self.committed_pages
+            and tail_tokens == stored_tail
+            and self.kv_tokens <= len(self.token_ids)
+            and all(slot == 0 or slot >= DATA_START for slot in self.tail_slots)
+        )
+        if self.tail is not None:
+            sound = (
+                sound
+                and len(self.tail.checksums) == 2 * self.geometry.num_layers
+                and self.tail_slots[self.tail.slot] != 0
+            )
+        if not sound:
+            raise NotASession("the records do not add up")

@@ -1,0 +1,105 @@
+"""Power loss and kill -9 at any moment: a session opens to its last commit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import session_kit as kit
+from session_faults import Device, crash_image
+
+from engine.errors import NotASession
+from engine.session import SessionFile
+
+
+@pytest.mark.parametrize("garbage", [False, True], ids=["torn", "garbage"])
+@pytest.mark.parametrize("seed", range(4))
+def test_power_loss_at_any_write_opens_the_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, garbage: bool
+) -> None:
+    """Torn at sector granularity, reordered between barriers, at every point of six commits."""
+    rng = random.Random(seed)
+    path, image_path = kit.make(tmp_path / "s.kv", 5), tmp_path / "image.kv"
+    base, device = path.read_bytes(), Device([1])
+    with monkeypatch.context() as patch, SessionFile.open(path, writable=True) as file:
+        device.install(patch)
+        for _ in range(6):
+            kit.advance(file, rng.choice((1, 2, 3, 4, 9, 20)))
+            device.log.append(file.generation)
+    seen = set()
+    for length in range(len(device.log) + 1):
+        image, promised = crash_image(base, device.log[:length], rng, garbage=garbage)
+        image_path.write_bytes(image)
+        with SessionFile.open(image_path, writable=False) as file:
+            assert promised <= file.generation <= promised + 1
+            assert garbage or file.recovered == ""
+            kit.check(file)
+            seen.add(file.generation)
+    assert seen >= {1, 2, 3, 4, 5, 6, 7}
+
+
+def test_kill_at_any_moment_opens_the_last_commit(tmp_path: Path) -> None:
+    """A writer is killed again and again; every sitting goes on where the last commit ended."""
+    path, rng = tmp_path / "s.kv", random.Random(0)
+    promised = 0
+    for sitting in range(40):
+        commits = rng.randrange(6) if sitting % 8 else 0
+        promised = max(promised, run_and_kill(lambda: write_for_ever(path), commits, rng))
+        try:
+            file = SessionFile.open(path, writable=True)
+        except NotASession:
+            assert promised == 0
+            continue
+        with file:
+            assert file.generation >= promised
+            assert file.recovered == ""
+            kit.check(file)
+            promised = file.generation
+    assert promised > 60
+
+
+def write_for_ever(path: Path) -> Iterator[int]:
+    """Commit a few tokens at a time and yield each generation once it is durable."""
+    if path.exists():
+        file = SessionFile.open(path, writable=True)
+    else:
+        file = SessionFile.create(path, kit.IDENTITY, kit.SMALL)
+    while True:
+        kit.advance(file, random.choice((1, 3, 6, 18)))
+        yield file.generation
+
+
+def run_and_kill(work: Callable[[], Iterator[int]], commits: int, rng: random.Random) -> int:
+    """Run `work` in a child for so many commits and a moment more, then kill -9.
+
+    Flushes are left out: a killed process loses nothing that it has handed to the kernel.
+
+    Returns:
+        The last generation that the child has reported, or 0.
+    """
+    read_end, write_end = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        os.fdatasync = os.fsync = lambda fd: None
+        with contextlib.suppress(BaseException):
+            for generation in work():
+                os.write(write_end, generation.to_bytes(8, "little"))
+        os._exit(1)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
+        last = pipe.read(8 * commits)[-8:]
+        time.sleep(rng.uniform(0, 0.003))
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status), "the writer failed by itself"
+        last = pipe.read()[-8:] or last
+    return int.from_bytes(last, "little")

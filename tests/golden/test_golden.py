@@ -1,0 +1,41 @@
+"""One frozen file per format version still opens, and today's writer still writes that format."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import session_kit as kit
+
+from engine.session import SessionFile, describe, verify
+
+GOLDEN = Path(__file__).with_name("session_v1.kv")
+
+
+def test_version_1_still_reads() -> None:
+    with SessionFile.open(GOLDEN, writable=False) as file:
+        assert file.identity == kit.IDENTITY
+        assert file.geometry == kit.SMALL
+        assert file.uuid == "6b7663696c6947318000000000000001"
+        assert (file.generation, file.kv_tokens, file.tail_tokens, file.recovered) == (3, 23, 3, "")
+        assert file.token_ids.tolist() == list(range(30))
+        assert file.spans == [{"path": "a.txt", "end": 30}, {"path": "b.txt", "end": 30}]
+        assert file.notes == {"state": "interrupted", "title": "Überblick"}
+        for page in range(5):
+            assert np.array_equal(kit.read_page(file, page), kit.page(kit.SMALL, page))
+        assert np.array_equal(kit.read_tail(file), kit.page(kit.SMALL, 5, 3))
+    assert verify(GOLDEN, lambda done, total: None) == []
+    assert describe(GOLDEN).segments == 2
+
+
+def test_todays_writer_writes_version_1_byte_for_byte(tmp_path: Path) -> None:
+    """A change of the bytes is a change of the format: it needs a new version and a new file."""
+    spec = importlib.util.spec_from_file_location(
+        "make_golden", Path(__file__).with_name("make_golden.py")
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.make(tmp_path / "s.kv")
+    assert (tmp_path / "s.kv").read_bytes() == GOLDEN.read_bytes()
