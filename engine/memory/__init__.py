@@ -1,0 +1,1 @@
+"""Pages, page tables, slots and budgets: ids and counts only, never a tensor."""

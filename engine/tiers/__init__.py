@@ -1,0 +1,1 @@
+"""Where pages lie and how they move: device, host and disk."""

@@ -1,0 +1,52 @@
+"""Settings of the engine. Every field has a docstring with its unit; there are no hidden ones.
+
+Owns defaults. Knows nothing of command-line options or environment variables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How the engine runs. Steps and parts decide the order of sums, so they are part of a result's
+    identity: two runs with the same steps and parts give the same bits, whatever the budgets."""
+
+    ram_bytes: int
+    """Budget for everything the engine holds in RAM, bytes: tiers, buffers, queues."""
+    device_bytes: int | None = None
+    """Cap of the device tier, bytes; None: as much as the budget allows."""
+    step_tokens: int = 1024
+    """Tokens computed in one prefill step; a multiple of the segment size."""
+    part_tokens: int = 2048
+    """Keys attended to in one call; a multiple of the segment size."""
+    stream_depth: int = 2
+    """Parts read ahead of the compute."""
+    io_threads: int = 2
+    """Threads that read."""
+    evict: str = "lru"
+    """Eviction policy of the device and host tiers."""
+    checkpoint_seconds: float = 20.0
+    """Longest time between two commits of a session file while tokens are being ingested."""
+    io_deadline_seconds: float = 60.0
+    """Longest wait for one read or write before the disk is declared dead."""
+    spill_folder: Path | None = None
+    """Where pages go that fit neither tier when no session file is named; None: the system's."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingConfig:
+    """How the next token is chosen."""
+
+    max_tokens: int = 256
+    """Longest answer, tokens."""
+    temperature: float = 0.0
+    """0 takes the likeliest token; higher is more random."""
+    top_p: float = 1.0
+    """Sample only from the smallest set of tokens whose probability reaches this share."""
+    seed: int = 0
+    """Seed of the random numbers; the same seed gives the same answer."""
+    repetition_penalty: float = 1.0
+    """Divide the logits of tokens already in the answer (arXiv 1909.05858); 1 changes nothing."""

@@ -1,0 +1,95 @@
+"""How much memory each part of the engine may use, decided before anything is allocated.
+
+Owns the split of the RAM and device budgets over tiers and buffers. Knows sizes and counts only.
+Every byte the engine will hold is in a `MemoryPlan`: arenas, stream buffers and the write queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.errors import OverBudget
+from engine.types import KVGeometry
+
+WRITE_QUEUE_MAX = 64 << 20
+"""Bytes; deeper queues only delay the back-pressure that a slow disk must exert anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """What may be allocated."""
+
+    device_pages: int
+    """Slots in the device tier."""
+    host_pages: int
+    """Slots in the host tier; at least one segment, where an unsealed segment grows."""
+    write_buffers: int
+    """Slice-sized buffers between compute and the writer."""
+    stream_depth: int
+    """Parts read ahead of the compute."""
+    needs_disk: bool
+    """Whether the pages at rest do not fit the host tier."""
+    fixed_bytes: int
+    """Bytes of the write queue and the stream buffers."""
+
+
+def slice_buffer_bytes(geometry: KVGeometry) -> int:
+    """Bytes of one slice buffer, whole disk blocks."""
+    return -(-geometry.slice_bytes // 4096) * 4096
+
+
+def plan_memory(
+    geometry: KVGeometry,
+    *,
+    num_tokens: int,
+    ram_bytes: int,
+    device_bytes: int | None,
+    shared_memory: bool,
+    has_file: bool,
+    part_tokens: int,
+    stream_depth: int,
+) -> MemoryPlan:
+    """Split the budgets, or refuse before anything is computed.
+
+    Args:
+        geometry: Shape of the KV.
+        num_tokens: Tokens the sequence may grow to.
+        ram_bytes: Budget for everything that lies in RAM, bytes.
+        device_bytes: Cap of the device tier, bytes; None means as much as there is.
+        shared_memory: Whether the device tier lies in RAM too (CPU).
+        has_file: Whether a session file takes sealed segments.
+        part_tokens: Tokens per attention part, the size of a stream buffer.
+        stream_depth: Parts read ahead.
+
+    Raises:
+        OverBudget: Less than one segment and its buffers fit.
+    """
+    need = geometry.num_segments(num_tokens) * geometry.pages_per_segment
+    part_bytes = part_tokens * geometry.token_bytes // geometry.num_layers
+    stream_bytes = (stream_depth + 1) * part_bytes
+    buffer_bytes = slice_buffer_bytes(geometry)
+    write_buffers = max(4, min(WRITE_QUEUE_MAX, ram_bytes // 8) // buffer_bytes)
+    fixed = stream_bytes + write_buffers * buffer_bytes
+    least = fixed + geometry.segment_bytes + (geometry.page_bytes if shared_memory else 0)
+    if ram_bytes < least:
+        raise OverBudget(
+            f"the RAM budget of {ram_bytes:,} bytes is below the {least:,} bytes that one segment "
+            f"of {geometry.segment_tokens} tokens and its buffers take",
+            f"Give --ram at least {-(-least // (1 << 20))}MiB.",
+        )
+    room = (ram_bytes - fixed) // geometry.page_bytes
+    device_pages = need if device_bytes is None else min(need, device_bytes // geometry.page_bytes)
+    if device_bytes is not None and device_pages < 1:
+        raise OverBudget(
+            f"the device budget of {device_bytes:,} bytes is below one page of "
+            f"{geometry.page_bytes:,} bytes",
+            f"Give --vram at least {-(-geometry.page_bytes // (1 << 20))}MiB.",
+        )
+    if shared_memory:
+        device_pages = min(device_pages, room - geometry.pages_per_segment)
+        room -= device_pages
+    host_pages = min(need, room)
+    if has_file and device_pages >= need:
+        host_pages = geometry.pages_per_segment
+    needs_disk = not has_file and host_pages < need
+    return MemoryPlan(device_pages, host_pages, write_buffers, stream_depth, needs_disk, fixed)

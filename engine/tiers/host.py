@@ -1,0 +1,50 @@
+"""The host tier: pages at rest in RAM, position-free.
+
+Owns one arena `[capacity, num_layers, 2, num_kv_heads, page_tokens, head_dim]`, pinned where a CUDA
+device will read it. Does not know which page lies in a slot.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.types import KVGeometry, Part, SlotId
+
+
+class HostTier:
+    """The arena of pages at rest.
+
+    Args:
+        geometry: Shape of the KV.
+        capacity: Page slots.
+        pinned: Page-lock the arena, for copies to a CUDA device that do not block.
+    """
+
+    def __init__(self, geometry: KVGeometry, capacity: int, *, pinned: bool) -> None:
+        self._arena = torch.empty(
+            capacity,
+            geometry.num_layers,
+            2,
+            geometry.num_kv_heads,
+            geometry.page_tokens,
+            geometry.head_dim,
+            dtype=getattr(torch, geometry.dtype),
+            pin_memory=pinned,
+        )
+
+    def page(self, slot: SlotId) -> Tensor:
+        """Give `[num_layers, 2, num_kv_heads, page_tokens, head_dim]`; a contiguous view."""
+        return self._arena[slot]
+
+    def view(self, layer: int, part: Part, slot: SlotId, offset: int, num_tokens: int) -> Tensor:
+        """Give `[num_kv_heads, num_tokens, head_dim]` of one page; a view."""
+        return self._arena[slot, layer, part, :, offset : offset + num_tokens]
+
+    def pages(self, layer: int, part: Part, first: SlotId, num_pages: int) -> Tensor:
+        """Give `[num_pages, num_kv_heads, page_tokens, head_dim]` of neighbouring slots; a view."""
+        return self._arena[first : first + num_pages, layer, part]
+
+    def copy(self, source: SlotId, target: SlotId) -> None:
+        """Copy one page to another slot."""
+        self._arena[target] = self._arena[source]

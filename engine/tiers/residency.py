@@ -1,0 +1,221 @@
+"""Where every page lies, and which page leaves a full tier.
+
+Owns residency, slots and eviction. Device holds rotated pages; host and disk hold them at rest. The
+tiers are inclusive: a page may leave the device tier only while a copy lies below, and the host tier
+only while it lies on disk, so that eviction is always a drop and never a write. Ids only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from engine.errors import OverBudget
+from engine.memory.slot_pool import SlotPool
+from engine.policies import EvictionPolicy
+from engine.telemetry import Telemetry, TierUse
+from engine.tiers.plan import DiskPlace
+from engine.types import PageId, SlotId, Tier
+
+
+@dataclass(slots=True)
+class Place:
+    """Where one page lies."""
+
+    device: SlotId | None = None
+    host: SlotId | None = None
+    disk: DiskPlace | None = None
+    pinned: bool = False
+    """Never leaves the device tier once there (sink pages)."""
+
+    @property
+    def fastest(self) -> Tier | None:
+        """The tier that would serve the page now; None before its first step is done."""
+        if self.device is not None:
+            return Tier.DEVICE
+        if self.host is not None:
+            return Tier.HOST
+        return Tier.DISK if self.disk is not None else None
+
+
+@dataclass(slots=True)
+class Arena:
+    """The slots of one tier in memory and the policy that empties them."""
+
+    slots: SlotPool
+    policy: EvictionPolicy
+    evictions: int = 0
+
+
+@dataclass(slots=True)
+class Residency:
+    """Places of all pages.
+
+    Args:
+        device: Slots and policy of the device tier.
+        host: Slots and policy of the host tier.
+        page_bytes: Bytes of one page.
+        telemetry: Where residency is published.
+        disk_bytes: Tells the size of the session file, bytes.
+    """
+
+    device: Arena
+    host: Arena
+    page_bytes: int
+    telemetry: Telemetry
+    disk_bytes: Callable[[], int]
+    _places: dict[PageId, Place] = field(default_factory=dict)
+    _counts: dict[Tier | None, int] = field(default_factory=lambda: dict.fromkeys([None, *Tier], 0))
+
+    def of(self, page: PageId) -> Place:
+        """The place of a live page; read it, change it by the methods below."""
+        return self._places[page]
+
+    def add(self, page: PageId, *, pinned: bool = False) -> None:
+        """Learn of a new page that lies nowhere yet."""
+        self._places[page] = Place(pinned=pinned)
+        self._counts[None] += 1
+
+    def forget(self, pages: list[PageId]) -> None:
+        """Free every place of pages that nobody holds any more."""
+        for page in pages:
+            place = self._places.pop(page)
+            self._counts[place.fastest] -= 1
+            for arena, slot in ((self.device, place.device), (self.host, place.host)):
+                if slot is not None:
+                    arena.slots.free(slot)
+                    arena.policy.remove(page)
+
+    def settle(
+        self,
+        page: PageId,
+        *,
+        device: SlotId | None = None,
+        host: SlotId | None = None,
+        disk: DiskPlace | None = None,
+    ) -> None:
+        """Learn that a page has a further place."""
+        place = self._places[page]
+        self._counts[place.fastest] -= 1
+        if device is not None:
+            place.device = device
+            self.device.policy.admit(page)
+        if host is not None:
+            place.host = host
+            self.host.policy.admit(page)
+        if disk is not None:
+            place.disk = disk
+        self._counts[place.fastest] += 1
+
+    def touch(self, page: PageId) -> None:
+        """Tell the policies that a step read the page."""
+        place = self._places[page]
+        if place.device is not None:
+            self.device.policy.touch(page)
+        if place.host is not None:
+            self.host.policy.touch(page)
+
+    def take_device(
+        self, page: PageId, after: SlotId | None, busy: Collection[PageId]
+    ) -> SlotId | None:
+        """Give the page a device slot, evicting if need be.
+
+        Args:
+            page: The page to settle.
+            after: Slot of the page before it, to lie beside.
+            busy: Pages that the step at hand writes; never victims.
+
+        Returns:
+            The slot, or None if nothing may leave.
+        """
+        slot = self._take(self.device, after, lambda victim: self.may_leave_device(victim, busy))
+        self.settle(page, device=slot)
+        return slot
+
+    def take_host(self, page: PageId, busy: Collection[PageId]) -> SlotId | None:
+        """Give the page a host slot, evicting if need be; None if nothing may leave."""
+        slot = self._take(
+            self.host,
+            None,
+            lambda victim: self._places[victim].disk is not None and victim not in busy,
+        )
+        self.settle(page, host=slot)
+        return slot
+
+    def need_host(self, page: PageId, busy: Collection[PageId]) -> SlotId:
+        """As `take_host`, for a page that can lie nowhere else.
+
+        Raises:
+            OverBudget: The host tier is full of such pages.
+        """
+        slot = self._places[page].host
+        slot = self.take_host(page, busy) if slot is None else slot
+        if slot is None:
+            raise OverBudget(
+                f"the host tier of {self.host.slots.capacity} pages is full of pages that lie "
+                "nowhere else",
+                "Give more --ram, or name a session file by --session so that pages can move there.",
+            )
+        return slot
+
+    def may_leave_device(self, page: PageId, busy: Collection[PageId]) -> bool:
+        """Whether the page may be evicted from the device tier."""
+        place = self._places[page]
+        below = place.host is not None or place.disk is not None
+        return below and not place.pinned and page not in busy
+
+    def _take(
+        self, arena: Arena, after: SlotId | None, may_leave: Callable[[PageId], bool]
+    ) -> SlotId | None:
+        if not arena.slots.num_free:
+            victim = arena.policy.victim(may_leave)
+            if victim is None:
+                return None
+            self._evict(arena, victim)
+        return arena.slots.allocate(after)
+
+    def _evict(self, arena: Arena, page: PageId) -> None:
+        place = self._places[page]
+        self._counts[place.fastest] -= 1
+        if arena is self.device:
+            slot, place.device = place.device, None
+        else:
+            slot, place.host = place.host, None
+        assert slot is not None
+        arena.slots.free(slot)
+        arena.policy.remove(page)
+        arena.evictions += 1
+        self._counts[place.fastest] += 1
+
+    def drop_device(self, page: PageId) -> None:
+        """Take a page out of the device tier whatever the policy thinks; it lies below."""
+        self._evict(self.device, page)
+
+    def publish(self) -> None:
+        """Publish residency as one value: each page under its fastest tier."""
+        rows = []
+        for tier, arena in ((Tier.DEVICE, self.device), (Tier.HOST, self.host)):
+            used = (arena.slots.capacity - arena.slots.num_free) * self.page_bytes
+            capacity = arena.slots.capacity * self.page_bytes
+            rows.append(TierUse(tier.value, capacity, used, self._counts[tier], arena.evictions))
+        disk = Tier.DISK
+        rows.append(TierUse(disk.value, None, self.disk_bytes(), self._counts[disk], 0))
+        self.telemetry.publish_tiers(tuple(rows), sum(self._counts[tier] for tier in Tier))
+
+    def check_integrity(self, live: set[PageId]) -> None:
+        """Recount everything; any test or idle loop may call it.
+
+        Args:
+            live: Every page the pool believes live.
+        """
+        assert set(self._places) == live
+        for arena, name in ((self.device, "device"), (self.host, "host")):
+            held = {
+                p: s for p, place in self._places.items() if (s := getattr(place, name)) is not None
+            }
+            assert len(set(held.values())) == len(held), f"two pages share a {name} slot"
+            assert len(held) + arena.slots.num_free == arena.slots.capacity
+            assert set(held) == arena.policy.pages()
+        for tier in [None, *Tier]:
+            counted = sum(place.fastest is tier for place in self._places.values())
+            assert counted == self._counts[tier], tier

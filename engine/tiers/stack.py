@@ -1,0 +1,220 @@
+"""The tier stack: plans what each step reads and writes. Ids only, never a tensor.
+
+Owns the decisions of a step: which new pages enter the device tier, which lie in the host tier,
+which segments stream to the writer, where each earlier page is read from. `residency` keeps the
+places; `attention` and `transfer` execute the plan.
+
+A step reads every page of its past. Re-admitting a page that a full tier lacks would push out one
+that the same step needs, so pages that are missing are streamed, and take a slot only if one is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.errors import OverBudget
+from engine.memory.page_pool import PagePool
+from engine.memory.page_table import CopyOnWrite
+from engine.sequence import Sequence
+from engine.tiers.plan import DiskPlace, PageSource, PageTarget, PartPlan, SlotCopy, StepPlan
+from engine.tiers.residency import Residency
+from engine.types import KVGeometry, PageId, SegmentId, Tier
+
+SINK_TOKENS = 128
+"""Leading tokens whose pages are never evicted (arXiv 2309.17453)."""
+
+
+@dataclass(slots=True)
+class TierStack:
+    """Plans steps over the pages of every sequence.
+
+    Args:
+        geometry: Shape of the KV.
+        part_tokens: Tokens per attention part.
+        residency: Places of all pages.
+    """
+
+    geometry: KVGeometry
+    part_tokens: int
+    residency: Residency
+    pool: PagePool = field(default_factory=PagePool)
+
+    # -- before a step -----------------------------------------------------------------------
+
+    def plan_step(self, sequence: Sequence, num_new: int) -> StepPlan:
+        """Reserve places for `num_new` tokens and say where every earlier page is read from.
+
+        Raises:
+            OverBudget: The host tier has no slot for a page that must lie there; nothing changed.
+        """
+        table = sequence.table
+        first, before = table.num_tokens, len(table.pages)
+        copy = table.reserve(num_new)
+        fresh = [(i, table.pages[i]) for i in range(before, len(table.pages))]
+        for index, page in [*fresh, *([(copy.index, copy.target)] if copy else [])]:
+            pinned = (index + 1) * self.geometry.page_tokens <= SINK_TOKENS
+            self.residency.add(page, pinned=pinned)
+        busy = set(table.pages[first // self.geometry.page_tokens :])
+        try:
+            copies = self._plan_copy(copy, busy) if copy else ()
+            direct = self._direct_segments(sequence, first, num_new)
+            targets = self._plan_targets(sequence, num_new, direct, busy)
+        except OverBudget:
+            self._undo(sequence, copy)
+            raise
+        parts = self._plan_parts(sequence, first, num_new)
+        return StepPlan(first, num_new, parts, targets, copies, direct)
+
+    def _undo(self, sequence: Sequence, copy: CopyOnWrite | None) -> None:
+        self.residency.forget(sequence.table.trim())
+        if copy is not None:
+            sequence.table.undo(copy)
+            self.residency.forget([copy.target])
+
+    def _plan_copy(self, copy: CopyOnWrite, busy: set[PageId]) -> tuple[SlotCopy, ...]:
+        source = self.residency.of(copy.source)
+        busy = busy | {copy.source}
+        assert source.host is not None, "a partially filled page always lies in the host tier"
+        target = self.residency.need_host(copy.target, busy)
+        copies = [SlotCopy(Tier.HOST, source.host, target)]
+        if source.device is not None:
+            slot = self.residency.take_device(copy.target, None, busy)
+            if slot is not None:
+                copies.append(SlotCopy(Tier.DEVICE, source.device, slot))
+        return tuple(copies)
+
+    def _direct_segments(
+        self, sequence: Sequence, first: int, num_new: int
+    ) -> tuple[SegmentId, ...]:
+        if not sequence.on_disk:
+            return ()
+        size = self.geometry.segment_tokens
+        return tuple(SegmentId(i) for i in range(-(-first // size), (first + num_new) // size))
+
+    def _plan_targets(
+        self,
+        sequence: Sequence,
+        num_new: int,
+        direct: tuple[SegmentId, ...],
+        busy: set[PageId],
+    ) -> tuple[PageTarget, ...]:
+        size, first = self.geometry.page_tokens, sequence.table.num_tokens
+        pages = sequence.table.pages
+        self._admit_new(pages, range(-(-first // size), len(pages)), busy)
+        host_is_cache = self.residency.host.slots.capacity > self.geometry.pages_per_segment
+        targets = []
+        for index in range(first // size, len(pages)):
+            page = pages[index]
+            if index // self.geometry.pages_per_segment not in direct:
+                self.residency.need_host(page, busy)
+            elif host_is_cache:
+                self.residency.take_host(page, busy)
+            place = self.residency.of(page)
+            begin, end = max(first, index * size), min(first + num_new, (index + 1) * size)
+            offset = begin - index * size
+            targets.append(PageTarget(page, offset, end - begin, begin, place.device, place.host))
+        return tuple(targets)
+
+    def _admit_new(self, pages: list[PageId], new: range, busy: set[PageId]) -> None:
+        """Give device slots to the sinks and to the newest of the new pages, in ascending order."""
+        residency = self.residency
+        room = residency.device.slots.num_free + sum(
+            residency.may_leave_device(page, busy) for page in residency.device.policy.pages()
+        )
+        sinks = [index for index in new if residency.of(pages[index]).pinned][:room]
+        others = [index for index in new if index not in sinks]
+        newest = others[max(0, len(others) - (room - len(sinks))) :]
+        for index in sinks + newest:
+            previous = residency.of(pages[index - 1]).device if index else None
+            residency.take_device(pages[index], previous, busy)
+
+    def _plan_parts(self, sequence: Sequence, first: int, num_new: int) -> tuple[PartPlan, ...]:
+        size, page_tokens = self.part_tokens, self.geometry.page_tokens
+        own = num_new == 1
+        end = first + 1 if own else first
+        parts = []
+        for begin in range(0, end, size):
+            stop = min(begin + size, end)
+            past = range(begin // page_tokens, -(-min(stop, first) // page_tokens))
+            sources = tuple(self._source(sequence.table.pages, index) for index in past)
+            parts.append(PartPlan(begin, stop - begin, own and stop == end, sources))
+        return tuple(parts)
+
+    def _source(self, pages: list[PageId], index: int) -> PageSource:
+        page = pages[index]
+        place = self.residency.of(page)
+        tier = place.fastest
+        assert tier is not None, "a page of the past lies somewhere"
+        promote = None
+        if tier is not Tier.DEVICE:
+            previous = self.residency.of(pages[index - 1]).device if index else None
+            promote = self.residency.device.slots.allocate(previous)
+            if promote is not None:
+                self.residency.settle(page, device=promote)
+        slot = place.device if tier is Tier.DEVICE else place.host
+        return PageSource(page, tier, slot, place.disk, promote)
+
+    # -- after a step ------------------------------------------------------------------------
+
+    def complete(self, sequence: Sequence, plan: StepPlan) -> None:
+        """Count the step's tokens and book its hits."""
+        hits = dict.fromkeys(Tier, 0)
+        for part in plan.parts:
+            for source in part.sources:
+                hits[source.tier] += 1
+                self.residency.touch(source.page)
+        sequence.table.advance(plan.num_tokens)
+        size = self.geometry.pages_per_segment
+        for segment in plan.direct:
+            for index in range(size):
+                page = sequence.table.pages[segment * size + index]
+                self.residency.settle(page, disk=DiskPlace(segment, index))
+        self.residency.telemetry.count_hits(hits)
+        self.residency.publish()
+
+    def abort(self, sequence: Sequence, plan: StepPlan) -> None:
+        """Undo a plan whose step failed: nothing it reserved remains, nothing it read is lost.
+
+        Pages that were being promoted are dropped from the device tier, for they may be half filled.
+        """
+        for part in plan.parts:
+            for source in part.sources:
+                if source.promote is not None:
+                    self.residency.drop_device(source.page)
+        self.residency.forget(sequence.table.trim())
+        self.residency.publish()
+
+    def unsaved(self, sequence: Sequence, end_page: int) -> list[int]:
+        """Indices below `end_page` of the pages that do not lie on disk yet, ascending."""
+        pages = sequence.table.pages
+        indices: list[int] = []
+        for index in range(end_page - 1, -1, -1):
+            if self.residency.of(pages[index]).disk is not None:
+                break
+            indices.append(index)
+        return indices[::-1]
+
+    def adopt(self, sequence: Sequence, num_tokens: int) -> None:
+        """Fill an empty table with pages that lie on disk.
+
+        The last, partially filled page, if any, gets a host slot for the caller to fill.
+
+        Raises:
+            OverBudget: The host tier has no slot for it.
+        """
+        table, size = sequence.table, self.geometry.pages_per_segment
+        assert not table.pages
+        table.reserve(num_tokens)
+        table.advance(num_tokens)
+        for index, page in enumerate(table.pages):
+            self.residency.add(page, pinned=(index + 1) * self.geometry.page_tokens <= SINK_TOKENS)
+            if (index + 1) * self.geometry.page_tokens <= num_tokens:
+                place = DiskPlace(SegmentId(index // size), index % size)
+                self.residency.settle(page, disk=place)
+            else:
+                self.residency.need_host(page, ())
+        self.residency.publish()
+
+    def check_integrity(self) -> None:
+        """Recount everything; any test or idle loop may call it."""
+        self.residency.check_integrity(self.pool.live())

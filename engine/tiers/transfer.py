@@ -1,0 +1,213 @@
+"""Executes plans: threads that read and write, bounded buffers, reads that run ahead of compute.
+
+Owns the I/O threads, the write queue and the stream buffers. Decides nothing about which page moves.
+The threads only move and check bytes; every tensor operation stays on the engine's thread, which
+keeps results independent of timing and both cores free for compute.
+
+Back-pressure: writing takes a buffer from a bounded pool and waits when there is none, so the write
+queue can never outgrow its budget and nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+
+from engine.errors import StorageError
+from engine.session import SessionFile
+from engine.telemetry import Phase, Telemetry
+from engine.tiers.disk import PageBuffer, PageRun, read_run, write_run
+from engine.types import KVGeometry, Part, SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob:
+    """The pages of one attention part that one layer reads from disk."""
+
+    layer: int
+    runs: tuple[tuple[int, PageRun], ...]
+    """Each with the index within the part of its first page."""
+
+
+class StreamBuffer:
+    """Keys and values of one part at rest; page i of the part lies at index i.
+
+    Args:
+        geometry: Shape of the KV.
+        num_pages: Pages per part.
+    """
+
+    def __init__(self, geometry: KVGeometry, num_pages: int) -> None:
+        self.halves = {half: PageBuffer(geometry, num_pages) for half in Part}
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A job whose reads are under way."""
+
+    buffer: StreamBuffer
+    reads: list[Future[None]]
+
+
+class Transfer:
+    """The I/O of one session file.
+
+    Args:
+        file: Where pages lie.
+        geometry: Shape of the KV.
+        telemetry: Where bytes and waits are booked.
+        write_buffers: Slices that may wait for the writer.
+        part_pages: Pages of an attention part.
+        stream_depth: Parts in flight or in use.
+        io_threads: Threads that read.
+        deadline: Longest wait for one piece of I/O, seconds.
+    """
+
+    def __init__(
+        self,
+        file: SessionFile,
+        geometry: KVGeometry,
+        telemetry: Telemetry,
+        *,
+        write_buffers: int,
+        part_pages: int,
+        stream_depth: int,
+        io_threads: int,
+        deadline: float,
+    ) -> None:
+        self._file = file
+        self._telemetry = telemetry
+        self._deadline = deadline
+        self._readers = ThreadPoolExecutor(io_threads, thread_name_prefix="kv-read")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="kv-write")
+        self._free: queue.SimpleQueue[PageBuffer] = queue.SimpleQueue()
+        for _ in range(write_buffers):
+            self._free.put(PageBuffer(geometry, geometry.pages_per_segment))
+        self._writes: dict[SegmentId, deque[Future[None]]] = {}
+        self._failure: BaseException | None = None
+        self._streams = [StreamBuffer(geometry, part_pages) for _ in range(stream_depth)]
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def take_buffer(self) -> PageBuffer:
+        """Take a free write buffer; waits while the writer is behind.
+
+        Raises:
+            StorageError: An earlier write failed, or the writer does not answer.
+        """
+        self._raise_failure()
+        try:
+            return self._free.get_nowait()
+        except queue.Empty:
+            pass
+        with self._telemetry.phase(Phase.WRITE):
+            try:
+                return self._free.get(timeout=self._deadline)
+            except queue.Empty:
+                raise self._no_answer("write") from None
+
+    def write(self, buffer: PageBuffer, run: PageRun, half: Part, layer: int) -> None:
+        """Queue a filled buffer; it returns to the pool when its bytes are handed to the file."""
+        pending = self._writes.setdefault(run.segment, deque())
+        pending.append(self._writer.submit(self._write, buffer, run, half, layer))
+
+    def _write(self, buffer: PageBuffer, run: PageRun, half: Part, layer: int) -> None:
+        try:
+            if self._failure is None:
+                self._telemetry.count_written(write_run(self._file, run, half, layer, buffer))
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._free.put(buffer)
+
+    def drain(self) -> None:
+        """Wait until every queued write is with the file.
+
+        Raises:
+            StorageError: A write failed, or the writer does not answer.
+        """
+        with self._telemetry.phase(Phase.WRITE):
+            for pending in self._writes.values():
+                for future in pending:
+                    self._wait(future, "write")
+        self._writes.clear()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self._writes.clear()
+            raise failure
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def stream(self, jobs: Iterable[ReadJob]) -> Generator[StreamBuffer]:
+        """Read jobs in order, ahead of whoever takes the results.
+
+        Each item is valid until the next is taken; its buffer is then filled for a later job.
+        Close the generator to stop early: it waits for the reads in flight.
+
+        Raises:
+            PageCorrupt: Bytes fail their checksum.
+            StorageError: The device failed or does not answer.
+        """
+        waiting = iter(jobs)
+        free = deque(self._streams)
+        flying: deque[_Flight] = deque()
+        try:
+            while True:
+                while free and (job := next(waiting, None)) is not None:
+                    flying.append(self._start(job, free.popleft()))
+                if not flying:
+                    return
+                self._land(flying[0])
+                yield flying[0].buffer
+                free.append(flying.popleft().buffer)
+        finally:
+            for flight in flying:
+                for read in flight.reads:
+                    read.cancel()
+                wait(flight.reads, timeout=self._deadline)
+
+    def _start(self, job: ReadJob, buffer: StreamBuffer) -> _Flight:
+        reads = [
+            self._readers.submit(self._read, run, half, job.layer, buffer.halves[half], first)
+            for first, run in job.runs
+            for half in Part
+        ]
+        return _Flight(buffer, reads)
+
+    def _land(self, flight: _Flight) -> None:
+        if not all(read.done() for read in flight.reads):
+            with self._telemetry.phase(Phase.READ):
+                for read in flight.reads:
+                    self._wait(read, "read")
+        for read in flight.reads:
+            read.result()
+
+    def _read(self, run: PageRun, half: Part, layer: int, into: PageBuffer, first: int) -> None:
+        for write in tuple(self._writes.get(run.segment, ())):
+            write.result()
+        self._telemetry.count_read(read_run(self._file, run, half, layer, into, first))
+
+    def _wait(self, future: Future[None], what: str) -> None:
+        try:
+            future.result(timeout=self._deadline)
+        except FutureTimeout:
+            raise self._no_answer(what) from None
+
+    def _no_answer(self, what: str) -> StorageError:
+        return StorageError(
+            f"{self._file.path}: the disk did not answer a {what} within {self._deadline:g} s",
+            "Check the disk; the session is safe up to its last checkpoint.",
+        )
+
+    def close(self) -> None:
+        """Stop the threads; queued work is finished first."""
+        self._writer.shutdown(wait=True)
+        self._readers.shutdown(wait=True)
