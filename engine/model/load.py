@@ -1,0 +1,250 @@
+"""Loading: from a name or path to a model that runs on position-free keys.
+
+Owns the order of the steps (find, refuse, check memory, read, hook, self-check) and the record of
+what was loaded. Knows nothing of pages, tiers or sessions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil  # type: ignore[import-untyped]
+import torch
+
+from engine.errors import ConfigError, ModelError
+from engine.model import checkpoint, fingerprint, selfcheck
+from engine.model.hook import LayerSpec, install
+from engine.model.refusal import refusal, refuse_config, refuse_modules, rope_parameters
+from engine.model.rope import Rope
+from engine.model.selfcheck import LayerTrace
+from engine.model.source import check_weights, locate
+from engine.types import KVGeometry
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
+"""Control tokens that end an answer, wherever a vocabulary has them; generation configs of small
+and converted models often name only one."""
+
+DEVICE_SHARE = 0.85
+"""Share of a device's free memory that weights may take before they spread over more devices."""
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A hooked model and everything the engine has to know about it."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    name: str
+    geometry: KVGeometry
+    layers: tuple[LayerSpec, ...]
+    rope: Rope
+    window: int
+    """Positions the model was built for."""
+    num_heads: int
+    vocab_size: int
+    """Width of the logits; may exceed the tokenizer's vocabulary."""
+    eos_ids: frozenset[int]
+    device: torch.device
+    """Where token ids go in; with several devices, later layers may be elsewhere."""
+    dtype: torch.dtype
+    weights_fingerprint: str
+    tokenizer_fingerprint: str
+    template_fingerprint: str
+    rope_fingerprint: str
+    warnings: tuple[str, ...]
+    """What transformers had to say, one line each."""
+
+
+def load_model(
+    source: Path | str,
+    *,
+    device: str = "auto",
+    dtype: str | None = None,
+    offline: bool = False,
+    page_tokens: int = 64,
+    segment_tokens: int = 512,
+    self_check: bool = True,
+) -> LoadedModel:
+    """Load a causal language model and hook it.
+
+    Args:
+        source: Folder, `.gguf` file, or hub id.
+        device: "auto" (CUDA if there is one), "cpu", "cuda" or "cuda:N".
+        dtype: "bfloat16", "float16", "float32", or None for the checkpoint's own.
+        offline: Never touch the network.
+        page_tokens: Tokens of a page, for the geometry.
+        segment_tokens: Tokens of a segment, for the geometry.
+        self_check: Compare logits of the hooked with those of the untouched model.
+
+    Returns:
+        The model, ready to be called with `kv_context`.
+
+    Raises:
+        ConfigError: Unknown device or dtype.
+        ModelError: Not found, incomplete, damaged, or too large for the memory.
+        ModelRefused: An architecture that position-free pages cannot serve.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise ConfigError(f"unknown dtype {dtype!r}", f"Use one of {', '.join(DTYPES)}.")
+    target = choose_device(device)
+    files = locate(source, offline=offline)
+    with checkpoint.quiet() as notes:
+        config = checkpoint.read_config(files)
+        refuse_config(files.name, config)
+        empty = checkpoint.empty_model(files, config)
+        refuse_modules(files.name, config, empty)
+        if files.gguf is None:
+            check_weights(files)
+        tokenizer = checkpoint.read_tokenizer(files)
+        given = DTYPES[dtype] if dtype else None
+        weight_bytes = _weight_bytes(empty, given or _own_dtype(config))
+        device_map = _placement(files.name, weight_bytes, target)
+        model = checkpoint.read_model(files, config, dtype=given, device_map=device_map)
+        rope, traces = _hook(files.name, model, self_check)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        name=files.name,
+        geometry=replace(
+            _geometry(files.name, model, traces),
+            page_tokens=page_tokens,
+            segment_tokens=segment_tokens,
+        ),
+        layers=tuple(trace.spec for trace in traces),
+        rope=rope,
+        window=_window(config),
+        num_heads=traces[0].heads,
+        vocab_size=int(config.vocab_size),
+        eos_ids=_eos_ids(model, tokenizer),
+        device=model.device,
+        dtype=model.dtype,
+        weights_fingerprint=fingerprint.weights_fingerprint(model),
+        tokenizer_fingerprint=fingerprint.tokenizer_fingerprint(tokenizer),
+        template_fingerprint=fingerprint.template_fingerprint(tokenizer),
+        rope_fingerprint=rope.fingerprint,
+        warnings=tuple(notes),
+    )
+
+
+def choose_device(device: str) -> torch.device:
+    """Turn a device option into a device that exists.
+
+    Raises:
+        ConfigError: No such device.
+    """
+    if device == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"unknown device {device!r}", "Use auto, cpu, cuda or cuda:N.") from error
+    if chosen.type == "cpu":
+        return chosen
+    if chosen.type != "cuda":
+        raise ConfigError(f"device {device!r} is not supported", "Use auto, cpu, cuda or cuda:N.")
+    if (chosen.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"no device {device}: this machine has {torch.cuda.device_count()} CUDA devices",
+            "Use --device cpu, or auto.",
+        )
+    return torch.device("cuda", chosen.index or 0)
+
+
+def _hook(
+    name: str, model: PreTrainedModel, self_check: bool
+) -> tuple[Rope, tuple[LayerTrace, ...]]:
+    """Hook the model and return what it really hands to attention, checked if asked."""
+    ids = selfcheck.check_ids(int(model.config.vocab_size))
+    if not self_check:
+        rope = install(model)
+        return rope, _in_order(name, model, selfcheck.hooked_logits(model, rope, ids[:1])[1])
+    expected = selfcheck.stock_logits(model, ids)
+    rope = install(model)
+    actual, traces = selfcheck.hooked_logits(model, rope, ids)
+    ordered = _in_order(name, model, traces)
+    selfcheck.compare(name, model.config, expected, actual, model.dtype)
+    return rope, ordered
+
+
+def _in_order(
+    name: str, model: PreTrainedModel, traces: dict[int, LayerTrace]
+) -> tuple[LayerTrace, ...]:
+    """Check that every layer attended, and return the traces by layer."""
+    count = int(model.config.num_hidden_layers)
+    if sorted(traces) != list(range(count)):
+        reason = f"{len(traces)} of {count} layers call attention; pages need all of them"
+        raise refusal(name, model.config, reason)
+    return tuple(traces[layer] for layer in range(count))
+
+
+def _geometry(name: str, model: PreTrainedModel, traces: tuple[LayerTrace, ...]) -> KVGeometry:
+    """Return the geometry of the KV, which has to be the same in every layer."""
+    shapes = {shape for trace in traces for shape in (trace.key_shape, trace.value_shape)}
+    if len(shapes) > 1:
+        reason = f"layers differ in KV heads and head dimension {sorted(shapes)}"
+        raise refusal(name, model.config, reason)
+    dtype = str(model.dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise refusal(name, model.config, f"its dtype {dtype} is not served")
+    kv_heads, head_dim = shapes.pop()
+    return KVGeometry(len(traces), kv_heads, head_dim, dtype)
+
+
+def _own_dtype(config: PretrainedConfig) -> torch.dtype:
+    """Return the dtype a config names; where it names none, most likely bfloat16."""
+    return config.dtype if isinstance(config.dtype, torch.dtype) else torch.bfloat16
+
+
+def _weight_bytes(empty: PreTrainedModel, dtype: torch.dtype) -> int:
+    """Bytes of the weights once loaded."""
+    return sum(weight.numel() for weight in empty.parameters()) * dtype.itemsize
+
+
+def _placement(name: str, weight_bytes: int, device: torch.device) -> checkpoint.DeviceMap:
+    """Decide where weights go: one device if they fit, else several and the CPU.
+
+    Raises:
+        ModelError: All memory together is too small.
+    """
+    ram = psutil.virtual_memory().available
+    on_device = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+    if weight_bytes <= on_device * DEVICE_SHARE:
+        return {"": str(device)}
+    if weight_bytes > on_device + ram:
+        raise ModelError(
+            f"{name}: its weights need {weight_bytes / 1e9:.1f} GB, "
+            f"{(on_device + ram) / 1e9:.1f} GB are free",
+            "Free memory or choose a smaller model.",
+        )
+    return "auto" if device.type == "cuda" else None
+
+
+def _window(config: PretrainedConfig) -> int:
+    """Return the number of positions, extended where the config scales RoPE without saying so."""
+    window = int(config.max_position_embeddings)
+    for entry in rope_parameters(config):
+        original = entry.get("original_max_position_embeddings")
+        if entry.get("rope_type") == "yarn" and original:
+            window = max(window, int(original * entry.get("factor", 1)))
+    return window
+
+
+def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> frozenset[int]:
+    """Collect every id that ends an answer."""
+    found: set[int] = set()
+    for given in (
+        getattr(model.generation_config, "eos_token_id", None),
+        model.config.eos_token_id,
+        tokenizer.eos_token_id,
+    ):
+        found.update([given] if isinstance(given, int) else given or [])
+    controls = tokenizer.get_added_vocab()
+    found.update(controls[token] for token in TURN_ENDS if token in controls)
+    return frozenset(found)
