@@ -1,0 +1,250 @@
+"""Paths in, corpus out: finds the files, reads each by what it is, and accounts for the rest.
+
+Owns the choice of a reader by content and what happens when nothing was readable. The nouns it
+returns are defined in `spans` and can be imported from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO
+
+from engine.errors import ConfigError, NothingReadable
+
+from .code import CodeCutter
+from .decode import NotText, decode
+from .discover import Found, Selection, discover
+from .languages import language_of
+from .notebook import cut_notebook
+from .pdf import PdfRefused, read_pdf
+from .pdf_process import WorkerLimits
+from .spans import (
+    Corpus,
+    Document,
+    DocumentKind,
+    Parsed,
+    Progress,
+    Skip,
+    SkipReason,
+    Span,
+)
+from .text import cut_markdown, cut_text, split_lines
+
+__all__ = [
+    "Corpus",
+    "Document",
+    "DocumentKind",
+    "Parsed",
+    "Progress",
+    "Skip",
+    "SkipReason",
+    "Span",
+    "read_corpus",
+]
+
+DEFAULT_MAX_FILE_BYTES = 1 << 20
+_GENERATED_LINE_CHARS = 10_000
+_MARKDOWN = (".md", ".markdown", ".mdown", ".mkd", ".mdx")
+_PDF_HEAD_BYTES = 1024
+
+_ADVICE = {
+    SkipReason.SCANNED: "Run ocrmypdf on it first, then give kvcli the result.",
+    SkipReason.ENCRYPTED: "Give the document's password with --password.",
+    SkipReason.BINARY: "Give text, source code, a notebook or a PDF.",
+    SkipReason.DAMAGED: "Try another copy of the file.",
+    SkipReason.NOT_REGULAR: "Pipe its contents in and give - as the path.",
+    SkipReason.TOO_LARGE: "Name the file itself, or raise the size limit.",
+    SkipReason.SECRET: "Name the file itself to have it read all the same.",
+    SkipReason.GENERATED: "Name the file itself to have it read all the same.",
+    SkipReason.LINK: "Name the link's target.",
+    SkipReason.SUBMODULE: "Give the repository's own path.",
+    SkipReason.UNREADABLE: "Check the file's permissions.",
+}
+
+
+@dataclass(slots=True)
+class _Reader:
+    """What is the same for every file of one corpus."""
+
+    password: str | None
+    limits: WorkerLimits
+    cutter: CodeCutter
+    stdin: BinaryIO | None
+
+
+def read_corpus(
+    paths: Sequence[Path | str],
+    *,
+    password: str | None = None,
+    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    on_progress: Callable[[Progress], None] | None = None,
+    stdin: BinaryIO | None = None,
+    limits: WorkerLimits | None = None,
+) -> Corpus:
+    """Read files, folders and "-" (standard input) into spans.
+
+    Args:
+        paths: In the order in which they are to be read; a file met twice is read once.
+        password: For encrypted PDFs that do not open without one.
+        max_file_bytes: Larger files found in folders are skipped; named files are always read.
+        include: Patterns in gitignore's notation; of a folder only matching files are read.
+        exclude: Patterns of files in folders to leave out without mention.
+        on_progress: Called before each file, after each PDF page, and at the end.
+        stdin: Where "-" is read from, instead of the process's own standard input.
+        limits: Time and memory that one PDF may cost.
+
+    Raises:
+        ConfigError: no path was given, or one does not exist.
+        NothingReadable: nothing was left to read; the message says why.
+    """
+    if not paths:
+        raise ConfigError("no document or folder was given", "Give at least one path, or -.")
+    tell = on_progress or (lambda _: None)
+    discovery = discover(paths, Selection.of(max_file_bytes, include, exclude))
+    reader = _Reader(password, limits or WorkerLimits(), CodeCutter(), stdin)
+    documents: list[Document] = []
+    skipped = discovery.skipped
+    total = len(discovery.found)
+    for done, found in enumerate(discovery.found):
+        tell(Progress(found.shown, done, total))
+        outcome = _read(found, reader, _page_teller(tell, found.shown, done, total))
+        if isinstance(outcome, Document):
+            documents.append(outcome)
+        else:
+            skipped.append(outcome)
+    if not documents:
+        raise _nothing_readable(paths, skipped)
+    tell(Progress(documents[-1].path, total, total))
+    return Corpus(tuple(documents), tuple(skipped), tuple(discovery.warnings))
+
+
+def _page_teller(
+    tell: Callable[[Progress], None], shown: str, done: int, total: int
+) -> Callable[[int, int], None]:
+    return lambda page, pages: tell(Progress(shown, done, total, page, pages))
+
+
+def _read(found: Found, reader: _Reader, on_page: Callable[[int, int], None]) -> Document | Skip:
+    if found.path is None:
+        with tempfile.NamedTemporaryFile(prefix="kvcli-stdin-") as copy:
+            source = reader.stdin or sys.stdin.buffer
+            while chunk := source.read(1 << 20):
+                copy.write(chunk)
+            copy.flush()
+            with open(copy.name, "rb") as file:
+                return _read_open(file, Path(copy.name), found, reader, on_page)
+    try:
+        with _open_regular(found.path, follow=found.is_named) as file:
+            return _read_open(file, found.path, found, reader, on_page)
+    except OSError as error:
+        return Skip(found.shown, SkipReason.UNREADABLE, error.strerror or str(error))
+
+
+def _open_regular(path: Path, *, follow: bool) -> BufferedReader:
+    """Open what was a regular file when it was looked at, and still has to be one."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    handle = os.open(path, flags if follow else flags | getattr(os, "O_NOFOLLOW", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(f"'{path}' is no longer a regular file")
+    return os.fdopen(handle, "rb")
+
+
+def _read_open(
+    file: BufferedReader,
+    path: Path,
+    found: Found,
+    reader: _Reader,
+    on_page: Callable[[int, int], None],
+) -> Document | Skip:
+    head = file.read(_PDF_HEAD_BYTES)
+    file.seek(0)
+    named_pdf = found.shown.lower().endswith(".pdf")
+    if not head:
+        return Skip(found.shown, SkipReason.EMPTY, "the file is empty")
+    if head.startswith(b"%PDF-") or (named_pdf and b"%PDF-" in head):
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        outcome = read_pdf(str(path), reader.password, reader.limits, on_page)
+        if isinstance(outcome, PdfRefused):
+            return Skip(found.shown, outcome.reason, outcome.detail)
+        return Document(
+            found.shown, DocumentKind.PDF, outcome.spans, digest, file.tell(), outcome.warnings
+        )
+    if named_pdf:
+        return Skip(found.shown, SkipReason.DAMAGED, "named .pdf, but it is not a PDF inside")
+    return _read_text(file.read(), found, reader)
+
+
+def _read_text(data: bytes, found: Found, reader: _Reader) -> Document | Skip:
+    decoded = decode(data)
+    if isinstance(decoded, NotText):
+        return Skip(found.shown, SkipReason.BINARY, decoded.detail)
+    text = decoded.text
+    if not text.strip():
+        return Skip(found.shown, SkipReason.EMPTY, "nothing but blank space")
+    lines = split_lines(text)
+    longest = max(map(len, lines))
+    is_notebook = found.shown.lower().endswith(".ipynb")
+    if longest > _GENERATED_LINE_CHARS and not found.is_named and not is_notebook:
+        told = f"a line of {longest:,} characters, so hardly written by hand"
+        return Skip(found.shown, SkipReason.GENERATED, told)
+    cut = _cut(text, lines[0], found.shown, reader.cutter)
+    warnings = tuple(filter(None, (decoded.warning, cut.warning)))
+    digest = hashlib.sha256(data).hexdigest()
+    if not cut.spans:
+        return Skip(found.shown, SkipReason.EMPTY, "a notebook without a filled cell")
+    return Document(
+        found.shown, cut.kind, cut.spans, digest, len(data), warnings, cut.language, cut.parsed
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    kind: DocumentKind
+    spans: tuple[Span, ...]
+    warning: str | None = None
+    language: str | None = None
+    parsed: Parsed | None = None
+
+
+def _cut(text: str, first_line: str, shown: str, cutter: CodeCutter) -> _Cut:
+    suffix = os.path.splitext(shown)[1].lower()
+    if suffix in _MARKDOWN:
+        return _Cut(DocumentKind.MARKDOWN, tuple(cut_markdown(text)))
+    if suffix == ".ipynb":
+        cells = cut_notebook(text)
+        if cells is not None:
+            return _Cut(DocumentKind.NOTEBOOK, tuple(cells))
+        return _Cut(DocumentKind.TEXT, tuple(cut_text(text)), "not a notebook; read as text")
+    if language := language_of(shown, first_line):
+        cut = cutter.cut(text, language)
+        return _Cut(DocumentKind.CODE, cut.spans, cut.warning, cut.language, cut.parsed)
+    return _Cut(DocumentKind.TEXT, tuple(cut_text(text)))
+
+
+def _nothing_readable(paths: Sequence[Path | str], skipped: Sequence[Skip]) -> NothingReadable:
+    given = f"'{paths[0]}'" if len(paths) == 1 else f"{len(paths)} inputs"
+    if not skipped:
+        return NothingReadable(
+            f"nothing readable in {given}: no file was found there",
+            "Check the path, the ignore rules and the include and exclude patterns.",
+        )
+    reasons = Counter(skip.reason for skip in skipped)
+    advice = _ADVICE.get(reasons.most_common(1)[0][0], "")
+    if len(skipped) == 1:
+        only = skipped[0]
+        where = "" if only.path == str(paths[0]) else f"{only.path}: "
+        return NothingReadable(f"nothing readable in {given}: {where}{only.detail}", advice)
+    told = ", ".join(f"{count} {reason.value}" for reason, count in reasons.most_common())
+    return NothingReadable(f"nothing readable in {given}: {told}", advice)

@@ -1,0 +1,149 @@
+"""Which files a folder holds: as git lists them, or by a walk under the same ignore rules.
+
+Owns the call of git and the fallback. Opens no listed file and writes nothing; knows nothing of
+what is worth reading.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from .ignore import IgnoreRules
+
+_GIT_SECONDS = 120
+# A repository's own settings may name programs to run; none of them may be started by reading it.
+_SAFE_GIT = (
+    "-c",
+    "safe.directory=*",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "core.hooksPath=/dev/null",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Entries of a folder, as paths relative to it with `/`, and what was odd about listing it."""
+
+    entries: tuple[str, ...]
+    unreadable: tuple[tuple[str, str], ...] = ()
+    """Folders that could not be opened, with the reason."""
+    warnings: tuple[str, ...] = ()
+
+
+def list_folder(folder: Path) -> Listing:
+    """List a folder: exactly what git would commit or keep track of inside a work tree."""
+    root = _work_tree(folder)
+    if root is None:
+        return _walk(folder, folder)
+    try:
+        listed = _git(folder, "ls-files", "-z", "-co", "--exclude-standard")
+        entries = tuple(
+            dict.fromkeys(os.fsdecode(name).rstrip("/") for name in listed.split(b"\0") if name)
+        )
+        if not entries and _is_ignored(folder):
+            told = f"'{folder}' is ignored by its repository; read as a plain folder"
+            return _walk(folder, folder, warnings=(told,))
+        return Listing(entries)
+    except (OSError, subprocess.SubprocessError) as error:
+        told = (
+            f"git could not list '{folder}' ({_reason(error)}); its ignore rules were applied "
+            "without it, so tracked files that they match are left out"
+        )
+        return _walk(folder, root, warnings=(told,))
+
+
+def _work_tree(folder: Path) -> Path | None:
+    """The nearest folder at or above with a `.git` entry."""
+    resolved = folder.resolve()
+    return next((at for at in (resolved, *resolved.parents) if (at / ".git").exists()), None)
+
+
+def _git(folder: Path, *arguments: str) -> bytes:
+    # Variables of a surrounding git command (a hook, say) would point at another repository.
+    foreign = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
+    env = {name: value for name, value in os.environ.items() if name not in foreign}
+    done = subprocess.run(
+        ["git", *_SAFE_GIT, "-C", str(folder), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+        timeout=_GIT_SECONDS,
+        env={**env, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+    )
+    return done.stdout
+
+
+def _is_ignored(folder: Path) -> bool:
+    try:
+        _git(folder, "check-ignore", "-q", ".")
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "git is not installed"
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer in {_GIT_SECONDS} s"
+    if isinstance(error, subprocess.CalledProcessError):
+        told = error.stderr.decode("utf-8", "replace").strip().splitlines()
+        return told[0] if told else f"exit code {error.returncode}"
+    return str(error)
+
+
+def _walk(folder: Path, root: Path, warnings: tuple[str, ...] = ()) -> Listing:
+    """List by hand, applying the rule files from `root` down; links are listed, not followed."""
+    base, above = _rules_above(folder, root)
+    entries: list[str] = []
+    unreadable: list[tuple[str, str]] = []
+    stack = [("", above)]
+    while stack:
+        prefix, outer = stack.pop()
+        here = folder / prefix
+        try:
+            with os.scandir(here) as scan:
+                found = sorted(scan, key=lambda entry: entry.name)
+        except OSError as error:
+            unreadable.append((prefix.rstrip("/"), error.strerror or str(error)))
+            continue
+        rules = outer.entering(here, base + prefix)
+        for entry in found:
+            path = prefix + entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name == ".git" or rules.ignores(base + path, is_folder=is_folder):
+                continue
+            if is_folder:
+                stack.append((path + "/", rules))
+            else:
+                entries.append(path)
+    return Listing(tuple(entries), tuple(unreadable), warnings)
+
+
+def _rules_above(folder: Path, root: Path) -> tuple[str, IgnoreRules]:
+    """The path from `root` to `folder` ("" or "a/b/") and the rules of the folders in between."""
+    rules = IgnoreRules().entering(root, "", [".git/info/exclude"])
+    base = ""
+    for part in folder.resolve().relative_to(root.resolve()).parts:
+        rules = rules.entering(root / base, base)
+        base += part + "/"
+    return base, rules
+
+
+def kind_of(status: os.stat_result) -> str:
+    """What a file system entry is, in words."""
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFLNK: "a link",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a character device",
+        stat.S_IFBLK: "a block device",
+    }
+    return kinds.get(stat.S_IFMT(status.st_mode), "a special file")

@@ -1,0 +1,223 @@
+"""The parent's side of the PDF worker: starts it, listens, and outlives whatever happens to it.
+
+Owns the pipe, the clock and the restarts after a page that kills or hangs the worker. Knows nothing
+of what the text means.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import kvcli
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """What one PDF may cost."""
+
+    memory_bytes: int = 2 << 30
+    """Address space of the worker."""
+    silence_seconds: float = 20.0
+    """Longest wait for the opening, and then for each page."""
+    base_seconds: float = 60.0
+    seconds_per_page: float = 0.25
+    """With `base_seconds`, the wall-clock limit of the whole file."""
+    max_restarts: int = 3
+    """After this many pages that killed the worker, the rest of the file is given up."""
+    max_chars: int = 256_000_000
+    """Text of the whole file."""
+
+
+class Opening(Enum):
+    """How the file opened."""
+
+    OK = "ok"
+    ENCRYPTED = "encrypted"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class PdfPage:
+    """A page's text as the library gave it. `number` is the physical page, 0-based."""
+
+    number: int
+    text: str
+    label: str
+    images: int
+    """Images on the page, counted only where there is no text."""
+
+
+@dataclass(slots=True)
+class Extraction:
+    """What came out of one file with one library."""
+
+    opening: Opening = Opening.DAMAGED
+    detail: str = ""
+    num_pages: int = 0
+    num_chars: int = 0
+    pages: dict[int, PdfPage] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    """Page number (0-based) to the reason why it could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PdfRequest:
+    """One file, one library, and the pages wanted (0-based, None: all)."""
+
+    path: str
+    engine: str = "pdfium"
+    password: str | None = None
+    only: tuple[int, ...] | None = None
+
+
+class _WorkerFailed(Exception):
+    """The worker died, hung or broke a limit; the message says which."""
+
+
+def extract(
+    request: PdfRequest, limits: WorkerLimits, on_page: Callable[[int, int], None] | None = None
+) -> Extraction:
+    """Read a PDF in child processes; returns whatever could be read, and never hangs.
+
+    Args:
+        request: The file and what to read of it.
+        limits: Time, memory and restarts.
+        on_page: Called with pages done and pages in all after each page.
+    """
+    out = Extraction()
+    started = time.monotonic()
+    for attempt in range(limits.max_restarts + 1):
+        try:
+            for message in _messages(request, out, limits, started):
+                _take(message, out, limits)
+                if on_page is not None and "page" in message:
+                    on_page(len(out.pages) + len(out.lost), out.num_pages)
+            return out
+        except _WorkerFailed as failure:
+            out.detail = str(failure)
+            pending = _pending(request, out)
+            if not pending:
+                return out
+            spent = time.monotonic() - started > _whole_limit(out, limits)
+            given_up = attempt == limits.max_restarts or spent or out.num_chars > limits.max_chars
+            for number in pending if given_up else pending[:1]:
+                out.lost[number] = str(failure)
+            if given_up:
+                return out
+    return out
+
+
+def _pending(request: PdfRequest, out: Extraction) -> list[int]:
+    wanted = range(out.num_pages) if request.only is None else request.only
+    return [number for number in wanted if number not in out.pages and number not in out.lost]
+
+
+def _whole_limit(out: Extraction, limits: WorkerLimits) -> float:
+    return limits.base_seconds + limits.seconds_per_page * out.num_pages
+
+
+def _take(message: dict[str, Any], out: Extraction, limits: WorkerLimits) -> None:
+    if "refused" in message:
+        out.opening, out.detail = Opening(message["refused"]), message["detail"]
+    elif "num_pages" in message:
+        out.opening, out.num_pages = Opening.OK, message["num_pages"]
+    elif "error" in message:
+        out.lost[message["page"]] = message["error"]
+    elif "page" in message:
+        page = PdfPage(message["page"], message["text"], message["label"], message["images"])
+        out.pages[page.number] = page
+        out.num_chars += len(page.text)
+        if out.num_chars > limits.max_chars:
+            raise _WorkerFailed("the file holds more text than the limit")
+
+
+def _messages(
+    request: PdfRequest, out: Extraction, limits: WorkerLimits, started: float
+) -> Iterator[dict[str, Any]]:
+    """Messages of one worker, from the first page not yet dealt with."""
+    pending = _pending(request, out)
+    order = {
+        "path": request.path,
+        "engine": request.engine,
+        "password": request.password,
+        "first": pending[0] if pending else 0,
+        "only": pending if request.only is not None else None,
+        "memory_bytes": limits.memory_bytes,
+        "cpu_seconds": int(_whole_limit(out, limits)) + 600,
+    }
+    with _worker() as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.close()
+            for line in _lines(process, out, limits, started):
+                message = json.loads(line)
+                yield message
+                if "done" in message or "refused" in message:
+                    return
+        except (BrokenPipeError, json.JSONDecodeError) as error:
+            raise _WorkerFailed("the PDF reader crashed") from error
+        finally:
+            process.kill()
+    raise _WorkerFailed(_cause_of_death(process.returncode))
+
+
+def _worker() -> subprocess.Popen[bytes]:
+    # -P and our own path first: the current folder may be the very repository that is being read,
+    # and no module of it may be imported.
+    ours = str(Path(kvcli.__file__).resolve().parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([ours, inherited] if inherited else [ours])
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "kvcli.corpus.pdf_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def _lines(
+    process: subprocess.Popen[bytes], out: Extraction, limits: WorkerLimits, started: float
+) -> Iterator[bytes]:
+    assert process.stdout is not None
+    pieces: list[bytes] = []
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        quiet_since = time.monotonic()
+        while True:
+            now = time.monotonic()
+            left = min(
+                quiet_since + limits.silence_seconds - now,
+                started + _whole_limit(out, limits) - now,
+            )
+            if left <= 0 or not selector.select(left):
+                raise _WorkerFailed("the PDF reader took too long")
+            chunk = os.read(process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=5)
+                return
+            pieces.append(chunk)
+            if b"\n" in chunk:
+                *lines, rest = b"".join(pieces).split(b"\n")
+                pieces = [rest]
+                quiet_since = time.monotonic()
+                yield from lines
+
+
+def _cause_of_death(returncode: int) -> str:
+    if returncode < 0:
+        return f"the PDF reader was stopped by signal {-returncode}"
+    return "the PDF reader crashed or ran out of memory"

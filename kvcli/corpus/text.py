@@ -1,0 +1,119 @@
+"""Plain text and Markdown to spans of whole lines.
+
+Owns what a line is and where prose may be cut: at blank lines, and in Markdown at headings.
+Knows no encodings and no code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from .spans import Span
+
+
+@dataclass(frozen=True, slots=True)
+class CutSize:
+    """How large a span may grow, in lines and characters."""
+
+    soft_lines: int
+    """From here on, the next blank line ends the span."""
+    max_lines: int
+    max_chars: int
+    """A single longer line still stays one span."""
+
+
+PROSE = CutSize(soft_lines=40, max_lines=60, max_chars=4_000)
+
+
+def split_lines(text: str) -> list[str]:
+    r"""Cut after every "\n" (or after "\r" where a file knows no "\n"); joined, it is the text.
+
+    `str.splitlines` would also cut at form feeds and U+2028, and line numbers would be wrong.
+    """
+    ending = "\n" if "\n" in text or "\r" not in text else "\r"
+    lines = text.split(ending)
+    last = lines.pop()
+    return [line + ending for line in lines] + ([last] if last else [])
+
+
+def cut_lines(
+    lines: Sequence[str], first: int, end: int, size: CutSize = PROSE, name: str | None = None
+) -> list[Span]:
+    """Cut `lines[first:end]` (0-based) into spans, at blank lines where one is near."""
+    offsets = [0, *accumulate(map(len, lines[first:end]))]
+    spans = []
+    start = first
+    while start < end:
+        stop = _next_cut(lines, start, end, offsets, first, size)
+        spans.append(Span("".join(lines[start:stop]), lines=(start + 1, stop), name=name))
+        start = stop
+    return spans
+
+
+def _next_cut(
+    lines: Sequence[str], start: int, end: int, offsets: list[int], first: int, size: CutSize
+) -> int:
+    paragraph = start
+    for at in range(start + 1, end):
+        after_blank = not lines[at - 1].strip() and lines[at].strip()
+        if after_blank and at - start >= size.soft_lines:
+            return at
+        if after_blank:
+            paragraph = at
+        too_long = offsets[at + 1 - first] - offsets[start - first] > size.max_chars
+        if too_long or at - start >= size.max_lines:
+            return paragraph if paragraph - start > (at - start) // 2 else at
+    return end
+
+
+def cut_text(text: str) -> list[Span]:
+    """Spans of a plain text file, cut between paragraphs."""
+    lines = split_lines(text)
+    return cut_lines(lines, 0, len(lines))
+
+
+def cut_markdown(text: str) -> list[Span]:
+    """Spans of a Markdown file: one or more to a section, named by its headings ("Use > Linux")."""
+    lines = split_lines(text)
+    headings = _headings(lines)
+    starts = [*(at for at, _, _ in headings), len(lines)]
+    spans = cut_lines(lines, 0, starts[0])
+    trail: list[tuple[int, str]] = []
+    for (start, level, title), end in zip(headings, starts[1:], strict=True):
+        trail = [*(entry for entry in trail if entry[0] < level), (level, title)]
+        name = " > ".join(title for _, title in trail)
+        spans += cut_lines(lines, start, end, name=name)
+    return spans
+
+
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*\r?\n?$")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*\r?\n?$")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_NOT_A_PARAGRAPH = re.compile(r"\s*$| {4}|\t| {0,3}(?:[#>|]|[-*+] |\d+[.)] )")
+
+
+def _headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
+    """Line (0-based), level and title of every heading outside fenced code."""
+    found = []
+    fence = ""
+    for at, line in enumerate(lines):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+                fence = ""
+        elif mark:
+            fence = mark[1]
+        elif atx := _ATX.match(line):
+            found.append((at, len(atx[1]), (atx[2] or "").strip()))
+        elif at and (under := _UNDERLINE.match(line)) and _is_title(lines, at - 1):
+            found.append((at - 1, 1 if under[1][0] == "=" else 2, lines[at - 1].strip()))
+    return found
+
+
+def _is_title(lines: Sequence[str], at: int) -> bool:
+    """Whether the line over an underline is a one-line paragraph, and so a heading."""
+    alone = at == 0 or not lines[at - 1].strip()
+    return alone and not _NOT_A_PARAGRAPH.match(lines[at])

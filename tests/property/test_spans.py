@@ -1,0 +1,110 @@
+"""Spans cover a file exactly once, in order, with the line numbers `nl` would give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kvcli.corpus.code import CodeCutter
+from kvcli.corpus.decode import Decoded, decode
+from kvcli.corpus.languages import language_of
+from kvcli.corpus.notebook import cut_notebook
+from kvcli.corpus.pdf_text import Hyphens, tidy
+from kvcli.corpus.spans import Span
+from kvcli.corpus.text import cut_markdown, cut_text, split_lines
+
+PIECES = [
+    "\n", "\r\n", "\r", "\n\n", " ", "\t", "    ", "\x0c", "\u2028", "日本語", "🎉", "\ufeff",
+    "# ", "## T\n", "```\n", "===\n", "---\n", "// c\n", "/* d */\n", "@d\n", "#[a]\n", "x = 1\n",
+    "def f():\n    pass\n", "class A:\n", "    def m(self): pass\n", "function f() {}\n", "};\n",
+    "class B {\n", "  m() {}\n", "}\n", "{", "(", ")", "'", '"', "const g = () => {\n",
+    "func (s *S) M() {\n", "impl T for S {\n", "fn h() {}\n", "template <class T>\n", "#ifdef X\n",
+    "#endif\n", "namespace n {\n", "void k(int);\n", "  int y;\n" * 45, "    z = 1\n" * 130,
+    "w" * 4_100,
+]  # fmt: skip
+TEXTS = st.one_of(
+    st.text(max_size=200),
+    st.lists(st.sampled_from(PIECES), max_size=40).map("".join),
+)
+SUFFIXES = [".py", ".js", ".jsx", ".ts", ".tsx", ".go", ".rs", ".java", ".c", ".h", ".cpp", ".rb"]
+CUTTER = CodeCutter()
+
+
+def check(spans: Sequence[Span], text: str) -> None:
+    lines = split_lines(text)
+    assert "".join(span.text for span in spans) == text
+    expected = 1
+    for span in spans:
+        assert span.lines is not None
+        first, last = span.lines
+        assert first == expected
+        assert span.text == "".join(lines[first - 1 : last])
+        assert span.text
+        expected = last + 1
+    assert expected == len(lines) + 1
+
+
+@given(TEXTS)
+@settings(deadline=None, max_examples=60)
+def test_text_and_markdown(text: str) -> None:
+    check(cut_text(text), text)
+    check(cut_markdown(text), text)
+
+
+@given(TEXTS, st.sampled_from(SUFFIXES))
+@settings(deadline=None, max_examples=300)
+@example("function a(){} function b(){}", ".js")
+@example("class A {" + "\n" * 60 + "m(){} }", ".ts")
+def test_code(text: str, suffix: str) -> None:
+    language = language_of("a" + suffix, "")
+    assert language is not None
+    check(CUTTER.cut(text, language).spans, text)
+
+
+@given(st.binary(max_size=300))
+@settings(deadline=None, max_examples=200)
+def test_decoding_loses_no_byte(data: bytes) -> None:
+    decoded = decode(data)
+    if isinstance(decoded, Decoded):
+        assert data.endswith(decoded.text.encode(decoded.encoding))
+
+
+@given(TEXTS)
+@settings(deadline=None)
+def test_utf8_encodes_back_to_the_file(text: str) -> None:
+    data = text.encode()
+    decoded = decode(data)
+    if isinstance(decoded, Decoded):
+        assert decoded.encoding == "utf-8"
+        assert decoded.text.encode() == data.removeprefix(b"\xef\xbb\xbf")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["source", "outputs", "cell_type", "text", "data", "image/png"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(JSON, max_size=5))
+@settings(deadline=None)
+def test_no_notebook_makes_the_reader_fail(cells: list[object]) -> None:
+    assert cut_notebook(json.dumps({"cells": cells})) is not None
+
+
+@given(st.lists(st.text(st.sampled_from("ab-\ufffe\x02\n\ud800ﬁ A1"), max_size=30), max_size=3))
+def test_repaired_pdf_text_is_plain(pages: list[str]) -> None:
+    tidied = [tidy(page) for page in pages]
+    hyphens = Hyphens(tidied)
+    for page in tidied:
+        resolved = hyphens.resolve(page)
+        resolved.encode("utf-8")
+        assert not set("\ufffe\x02ﬁ\r") & set(resolved)

@@ -1,0 +1,167 @@
+"""What a folder holds is what git says, or the same rules by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from corpus_kit import MakeTree
+
+from kvcli.corpus.listing import list_folder
+
+RULES: dict[str, str | bytes] = {
+    ".gitignore": "build\n!keep.log\n**/vendor/\n/onlyroot.txt\n*.tmp\n",
+    "a/.gitignore": "!vendor\nlocal.txt\n",
+    "build/keep.log": "x",
+    "a/vendor/f.txt": "x",
+    "a/local.txt": "x",
+    "sub/local.txt": "x",
+    "sub/onlyroot.txt": "x",
+    "onlyroot.txt": "x",
+    "vendor/g.txt": "x",
+    "tracked.tmp": "x",
+    "other.tmp": "x",
+    "ünï cödé.txt": "x",
+}
+KEPT = {
+    ".gitignore",
+    "a/.gitignore",
+    "a/vendor/f.txt",
+    "sub/local.txt",
+    "sub/onlyroot.txt",
+    "ünï cödé.txt",
+}
+Git = Callable[..., str]
+
+
+@pytest.fixture
+def repository(tree: MakeTree, git: Git) -> Path:
+    root = tree(RULES)
+    git(root, "init", "-q")
+    git(root, "add", "-f", "tracked.tmp")
+    return root
+
+
+def no_git(*_: object, **__: object) -> None:
+    raise FileNotFoundError("git")
+
+
+def test_inside_a_work_tree_git_decides(repository: Path) -> None:
+    assert set(list_folder(repository).entries) == {*KEPT, "tracked.tmp"}
+
+
+def test_a_subfolder_obeys_the_rules_above_it(repository: Path) -> None:
+    assert set(list_folder(repository / "a").entries) == {".gitignore", "vendor/f.txt"}
+
+
+def test_outside_git_the_same_rules_hold(tree: MakeTree) -> None:
+    """Nothing is tracked there, so the one difference is gone."""
+    listing = list_folder(tree(RULES))
+    assert set(listing.entries) == KEPT
+    assert listing.warnings == ()
+
+
+def test_without_git_the_rules_hold_and_a_warning_says_what_is_missing(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / ".git/info/exclude").write_text("sub\n")
+    monkeypatch.setattr(subprocess, "run", no_git)
+    listing = list_folder(repository)
+    assert set(listing.entries) == {name for name in KEPT if not name.startswith("sub/")}
+    assert "git is not installed" in listing.warnings[0]
+    assert set(list_folder(repository / "a").entries) == {".gitignore", "vendor/f.txt"}
+
+
+def test_a_broken_repository_falls_back_with_a_warning(repository: Path) -> None:
+    (repository / ".git" / "HEAD").write_text("nonsense")
+    listing = list_folder(repository)
+    assert "a/vendor/f.txt" in listing.entries
+    assert "git could not list" in listing.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {".gitignore": "*\n!a/\n", "a/x": "x", "y": "x"},
+        {".gitignore": "\ufeffx\n", "x": "x", "y": "x"},
+        {".gitignore": b"caf\xe9\n*.o\n", "a.o": "x", "y": "x"},
+        {".gitignore": "/*\n!/a\n/a/*\n!/a/b\n", "a/b/x": "x", "a/c": "x", "d": "x"},
+        {".gitignore": "*/\n!a/\n", "a/b/x": "x", "a/y": "x", "z": "x"},
+        {".gitignore": "a/**/z\n", "a/z": "x", "a/b/c/z": "x", "a/b/y": "x"},
+        {".gitignore": "x\r\n\\#y\n\\!z\n", "x": "x", "#y": "x", "!z": "x", "w": "x"},
+        {".gitignore": "[a-\nfoo[1]\n//\n!\n", "foo1": "x", "foo2": "x"},
+        {"a/.gitignore": "*\n!.gitignore\n", "a/b/x": "x", "c": "x"},
+    ],
+)
+def test_the_walk_agrees_with_git(
+    tree: MakeTree, git: Git, rules: dict[str, str | bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tree(rules)
+    by_hand = set(list_folder(root).entries)
+    git(root, "init", "-q")
+    assert by_hand == set(list_folder(root).entries)
+
+
+def test_a_folder_its_repository_ignores_is_read_when_named(repository: Path) -> None:
+    listing = list_folder(repository / "build")
+    assert listing.entries == ("keep.log",)
+    assert "ignored by its repository" in listing.warnings[0]
+
+
+def test_links_and_pipes_are_listed_by_the_walk_but_never_followed(tree: MakeTree) -> None:
+    root = tree({"a/f.txt": "x"})
+    (root / "a" / "loop").symlink_to("..")
+    (root / "self").symlink_to("self")
+    os.mkfifo(root / "pipe")
+    assert set(list_folder(root).entries) == {"a/f.txt", "a/loop", "self", "pipe"}
+
+
+def test_programs_named_in_a_repository_s_settings_do_not_run(
+    repository: Path, git: Git, tmp_path: Path
+) -> None:
+    """`core.fsmonitor` names a program that git starts when it looks for changes."""
+    mark = tmp_path / "ran"
+    hook = tmp_path / "hook"
+    hook.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    hook.chmod(0o755)
+    git(repository, "config", "core.fsmonitor", str(hook))
+    list_folder(repository)
+    assert not mark.exists()
+
+
+def test_a_surrounding_git_command_does_not_redirect_us(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    assert "sub/local.txt" in list_folder(repository).entries
+
+
+def test_nothing_is_written_into_the_repository(repository: Path, git: Git) -> None:
+    git(repository, "add", "-A")
+    os.utime(repository / "sub/local.txt", (1, 1))  # a stale index entry that git would refresh
+    before = {path: path.stat().st_mtime_ns for path in repository.rglob("*")}
+    list_folder(repository)
+    assert {path: path.stat().st_mtime_ns for path in repository.rglob("*")} == before
+
+
+def test_names_with_newlines_and_odd_bytes_come_through(tree: MakeTree, git: Git) -> None:
+    root = tree({"a\nb.txt": "x"})
+    odd = os.fsdecode(b"caf\xe9.txt")
+    (root / odd).write_text("x")
+    git(root, "init", "-q")
+    assert set(list_folder(root).entries) == {"a\nb.txt", odd}
+
+
+def test_a_git_that_never_answers_is_given_up(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("git", 1)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    listing = list_folder(repository)
+    assert "no answer" in listing.warnings[0]
+    assert listing.entries
