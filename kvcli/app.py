@@ -1,0 +1,278 @@
+"""The command tree, and the one place that turns errors into a message and an exit code.
+
+Owns which commands exist and what they are called with. Each command's module is imported when it
+runs, so that help and lists never wait for torch. Knows neither documents nor the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import sys
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from engine.errors import KVError
+from kvcli.options import ANSWER, MEMORY, MODEL, OUTPUT, READING, SESSION, RunOptions, takes_options
+from kvcli.output import Interrupted, Output
+from kvcli.settings import config_path, load_settings
+
+app = typer.Typer(
+    name="kvcli",
+    help="Ask and summarise documents and repositories longer than a model's memory.",
+    epilog="Every option has a variable KVCLI_<NAME>, and a key in kvcli/config.toml in your "
+    "config folder. A path of - is standard input.",
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Files and folders; - is stdin.")]
+
+
+@dataclass(slots=True)
+class Invocation:
+    """What the error handler learns about the run it watches."""
+
+    options: RunOptions | None = None
+    """None until the command line has been understood."""
+
+
+@app.callback()
+def _root(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    ctx.ensure_object(Invocation)
+    if version:
+        typer.echo(f"kvcli {_installed_version()}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+    settings = load_settings(config_path())
+    names = [info.callback.__name__ for info in app.registered_commands if info.callback]
+    ctx.default_map = dict.fromkeys(names, settings)
+
+
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # 40 ms that nobody else waits for
+
+    try:
+        return version("kvcli")
+    except PackageNotFoundError:
+        return "(running from its sources, not installed)"
+
+
+@app.command()
+@takes_options(MODEL, MEMORY, READING, ANSWER, SESSION, OUTPUT)
+def summarize(paths: Paths, options: RunOptions) -> None:
+    """Summarise files and folders."""
+    from kvcli.commands import summarize
+
+    summarize.run(options, tuple(paths))
+
+
+@app.command()
+@takes_options(MODEL, MEMORY, READING, ANSWER, SESSION, OUTPUT)
+def ask(
+    question: Annotated[list[str], typer.Argument(metavar="QUESTION", help="What to ask.")],
+    options: RunOptions,
+    repo: Annotated[list[str], typer.Option(metavar="DIR", help="A repository. Repeatable.")] = [],  # noqa: B006
+    doc: Annotated[list[str], typer.Option(metavar="FILE", help="A document. Repeatable.")] = [],  # noqa: B006
+) -> None:
+    """Ask documents, repositories or a saved session one question."""
+    from kvcli.commands import ask
+
+    ask.run(options, repos=tuple(repo), docs=tuple(doc), question=" ".join(question))
+
+
+@app.command()
+@takes_options(MODEL, MEMORY, READING, OUTPUT)
+def ingest(
+    paths: Paths,
+    options: RunOptions,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="S.kv", help="The session file.")
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing session.")] = False,
+) -> None:
+    """Read files and folders once and keep them as a session."""
+    from kvcli.commands import ingest
+
+    ingest.run(options, tuple(paths), output=output, force=force)
+
+
+@app.command()
+@takes_options(MODEL, MEMORY, ANSWER, OUTPUT)
+def resume(
+    session_file: Annotated[Path, typer.Argument(metavar="S.kv", help="A session file.")],
+    options: RunOptions,
+    question: Annotated[
+        list[str], typer.Argument(metavar="QUESTION", help="Without one: chat.")
+    ] = [],  # noqa: B006
+) -> None:
+    """Go on with a session: finish its ingest, then answer or chat."""
+    from kvcli.commands import resume
+
+    resume.run(options, session_file, question=" ".join(question) or None)
+
+
+@app.command()
+@takes_options(MODEL, MEMORY, READING, OUTPUT)
+def inspect(paths: Paths, options: RunOptions) -> None:
+    """Dry run over files and folders, or what a session file holds."""
+    from kvcli.commands import inspect
+
+    inspect.run(options, tuple(paths))
+
+
+@app.command()
+@takes_options(OUTPUT)
+def models(options: RunOptions) -> None:
+    """List the models at hand."""
+    from kvcli.commands import models
+
+    models.run(options)
+
+
+@app.command()
+@takes_options(MODEL, OUTPUT)
+def doctor(options: RunOptions) -> None:
+    """Check this machine and say what to do about what is missing."""
+    from kvcli.commands import doctor
+
+    doctor.run(options)
+
+
+# -- errors to exit codes --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as the user is told about it."""
+
+    message: str
+    advice: str
+    exit_code: int
+
+
+def main() -> None:
+    """Serve the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line.
+
+    Returns:
+        The exit code; everything there is to say has been said.
+    """
+    invocation = Invocation()
+    try:
+        code = _invoke(arguments, invocation)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BaseException as error:
+        code = _report(error, invocation.options or _guess_options(arguments))
+    _settle_stdout()
+    return code
+
+
+def _invoke(arguments: list[str], invocation: Invocation) -> int:
+    command = get_command(app)
+    result = command.main(arguments, prog_name="kvcli", standalone_mode=False, obj=invocation)
+    if result == Interrupted.exit_code:  # what Typer makes of a KeyboardInterrupt
+        raise KeyboardInterrupt
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: BaseException, options: RunOptions) -> int:
+    """Say what went wrong, once, and return the exit code."""
+    if isinstance(error, SystemExit):  # Typer's answer to a closed pipe
+        return error.code if isinstance(error.code, int) else 1
+    if isinstance(error, BrokenPipeError):
+        return 1
+    failure = _explain(error)
+    if options.debug:
+        traceback.print_exception(error, file=sys.stderr)
+    _tell(failure, options)
+    return failure.exit_code
+
+
+def _tell(failure: Failure, options: RunOptions) -> None:
+    try:
+        Output(options).error(failure.message, failure.advice, failure.exit_code)
+    except OSError:  # stdout cannot even take the error's JSON
+        speaking = Output(replace(options, json=False))
+        speaking.error(failure.message, failure.advice, failure.exit_code)
+
+
+def _explain(error: BaseException) -> Failure:
+    if isinstance(error, KVError):
+        return Failure(_one_line(error.message), _one_line(error.advice), error.exit_code)
+    if isinstance(error, typer.TyperException):
+        return _explain_usage(error)
+    if isinstance(error, KeyboardInterrupt):
+        return Failure("interrupted; nothing was kept", "", Interrupted.exit_code)
+    if isinstance(error, typer.Abort):
+        return Failure("input ended", "", 1)
+    # torch's own out-of-memory error, told by name so that torch need not be imported here
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return Failure("out of memory", "Give a smaller --ram or --vram, or a smaller model.", 1)
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        advice = "Free some space and run it again." if error.errno == errno.ENOSPC else ""
+        return Failure(_one_line(f"{where}{error.strerror}"), advice, 1)
+    message = f"internal error: {type(error).__name__}: {error}".removesuffix(": ")
+    return Failure(_one_line(message), "Run it again with --debug for the traceback.", 1)
+
+
+def _explain_usage(error: typer.TyperException) -> Failure:
+    """A usage error in one line, with where a bad value came from and where to read on."""
+    context = getattr(error, "ctx", None)
+    parameter = getattr(error, "param", None)
+    message = _one_line(error.format_message()).rstrip(".")
+    if context is not None and parameter is not None:
+        source = context.get_parameter_source(parameter.name)
+        if source is not None and source.name == "DEFAULT_MAP":
+            message += f" (from {config_path()})"
+        elif source is not None and source.name == "ENVIRONMENT":
+            message += f" (from KVCLI_{parameter.name.upper()})"
+    command = context.command_path if context is not None else "kvcli"
+    return Failure(message, f"See `{command} --help`.", 2)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _guess_options(arguments: list[str]) -> RunOptions:
+    """What a command line that was not understood says about how to report it."""
+    wants_json = "--json" in arguments or os.environ.get("KVCLI_JSON", "0").lower() in ("1", "true")
+    return RunOptions(json=wants_json, debug="--debug" in arguments)
+
+
+def _settle_stdout() -> None:
+    """Leave nothing for the interpreter's last flush to fail on."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

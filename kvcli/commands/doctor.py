@@ -1,0 +1,201 @@
+"""`kvcli doctor`: what this machine offers, what is missing, and what to do about it.
+
+Owns the checks and their thresholds. Imports torch only inside the check of devices, which is the
+slow one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+from rich.table import Table
+from rich.text import Text
+
+from kvcli.corpus.code import CodeCutter
+from kvcli.corpus.languages import language_of
+from kvcli.disk_probe import probe_disk
+from kvcli.estimate import cpu_flags
+from kvcli.fetch import cache_dir
+from kvcli.models import CATALOGUE, ModelState, list_models
+from kvcli.options import RunOptions
+from kvcli.output import Output, clean
+from kvcli.settings import config_path
+from kvcli.sizes import format_size
+
+GB = 1_000_000_000
+PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", "gguf", "pypdfium2")
+LOW_RAM = 2 * GB
+LOW_DISK = 5 * GB
+SLOW_DISK = 200_000_000
+"""Bytes per second; below, pages wait for the disk longer than they would take to recompute."""
+
+
+class Mark(Enum):
+    """How a check came out."""
+
+    GOOD = "ok"
+    NOTE = "warning"
+    BAD = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report."""
+
+    name: str
+    mark: Mark
+    found: str
+    advice: str = ""
+
+
+def run(options: RunOptions) -> None:
+    """Run every check and print the report.
+
+    Raises:
+        SystemExit: With 1, if a check failed.
+    """
+    output = Output(options)
+    checks = []
+    table = Table.grid(padding=(0, 2))
+    for check in all_checks():
+        checks.append(check)
+        output.detail(f"checked {check.name}")
+        _add(table, check, fancy=output.stdout_console.encoding.startswith("utf"))
+    failed = [check.name for check in checks if check.mark is Mark.BAD]
+    if options.json:
+        rows = [{**dataclasses.asdict(check), "mark": check.mark.value} for check in checks]
+        output.json({"healthy": not failed, "checks": rows})
+    else:
+        output.show(table)
+    if failed:
+        raise SystemExit(1)  # the report itself says what failed
+
+
+def _add(table: Table, check: Check, *, fancy: bool) -> None:
+    sign, style = {
+        Mark.GOOD: ("✓" if fancy else "ok", "green"),
+        Mark.NOTE: ("!", "yellow"),
+        Mark.BAD: ("✗" if fancy else "FAILED", "bold red"),
+    }[check.mark]
+    table.add_row(Text(sign, style), Text(check.name, "bold"), Text(clean(check.found)))
+    if check.advice:
+        table.add_row("", "", Text(f"→ {check.advice}" if fancy else check.advice, style))
+
+
+def all_checks() -> Iterator[Check]:
+    """Every check in the order of the report; each runs when it is asked for."""
+    yield Check("python", Mark.GOOD, f"{platform.python_version()} on {platform.platform()}")
+    yield from _packages()
+    yield _cpu()
+    yield _ram()
+    yield _devices()
+    yield from _cache()
+    yield _model()
+    yield _grammars()
+    path = config_path()
+    yield Check("config", Mark.GOOD, str(path) if path.exists() else f"none ({path})")
+
+
+def _packages() -> Iterator[Check]:
+    found, missing = [], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    yield Check("packages", Mark.GOOD, ", ".join(found))
+    if missing:
+        yield Check("packages", Mark.BAD, f"missing: {', '.join(missing)}", "Install kvcli again.")
+
+
+def _cpu() -> Check:
+    name = platform.processor() or platform.machine()
+    for line in _lines(Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            name = line.partition(":")[2].strip()
+            break
+    fast = [flag for flag in ("amx_bf16", "avx512_bf16", "avx2") if flag in cpu_flags()]
+    cores = psutil.cpu_count(logical=False) or os.cpu_count()
+    found = f"{name}, {cores} cores, {fast[0] if fast else 'no vector extensions known'}"
+    if fast and fast[0] != "avx2":
+        return Check("cpu", Mark.GOOD, found)
+    return Check(
+        "cpu", Mark.NOTE, found, "No bf16 instructions: reading will be several times slower."
+    )
+
+
+def _ram() -> Check:
+    memory = psutil.virtual_memory()
+    found = f"{format_size(memory.available)} of {format_size(memory.total)} available"
+    if memory.available < LOW_RAM:
+        return Check("ram", Mark.NOTE, found, "Close other programs, or give a small --ram.")
+    return Check("ram", Mark.GOOD, found)
+
+
+def _devices() -> Check:
+    try:
+        import torch
+    except Exception as error:  # a broken installation fails in many ways
+        return Check("devices", Mark.BAD, f"torch cannot be imported: {error}", "Install it again.")
+    if not torch.cuda.is_available():
+        return Check("devices", Mark.GOOD, f"the CPU, {torch.get_num_threads()} threads; no CUDA")
+    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    named = [f"{device.name} ({format_size(device.total_memory)})" for device in found]
+    return Check("devices", Mark.GOOD, ", ".join(named))
+
+
+def _cache() -> Iterator[Check]:
+    folder = cache_dir()
+    move = "Point KVCLI_CACHE_DIR at a folder that can be written."
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        used = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        speed = probe_disk(folder)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        yield Check("cache", Mark.BAD, f"{folder}: {error.strerror}", move)
+        return
+    yield Check("cache", Mark.GOOD, f"{folder}, {format_size(used)} used")
+    low = "Long documents need about 23 GB per million tokens." if free < LOW_DISK else ""
+    yield Check("disk free", Mark.NOTE if low else Mark.GOOD, format_size(free), low)
+    found = f"reads {format_size(speed.read)}/s, writes {format_size(speed.write)}/s"
+    found += "" if speed.is_direct else " (through the page cache)"
+    slow = min(speed.read, speed.write) < SLOW_DISK
+    advice = "Keep sessions on a faster disk." if slow else ""
+    yield Check("disk speed", Mark.NOTE if slow else Mark.GOOD, found, advice)
+
+
+def _model() -> Check:
+    default = next(entry for entry in list_models() if entry.name == CATALOGUE[0].name)
+    if default.state is ModelState.CACHED:
+        return Check("model", Mark.GOOD, f"{default.name} in {default.path}")
+    size = format_size(default.size_bytes)
+    return Check(
+        "model", Mark.NOTE, f"{default.name} is not here yet", f"The first run fetches {size}."
+    )
+
+
+def _grammars() -> Check:
+    files = ("a.py", "a.js", "a.ts", "a.tsx", "a.go", "a.rs", "a.java", "a.c", "a.cpp")
+    languages = [language for file in files if (language := language_of(file, ""))]
+    missing = [one.name for one in languages if CodeCutter().cut("\n", one).warning]
+    if missing:
+        found = f"missing for {', '.join(missing)}: cut by lines instead"
+        return Check("grammars", Mark.NOTE, found, "Install kvcli again to get them.")
+    return Check("grammars", Mark.GOOD, ", ".join(one.name for one in languages))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

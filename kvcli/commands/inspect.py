@@ -1,0 +1,212 @@
+"""`kvcli inspect`: a dry run over documents, or what a session file holds.
+
+Owns the printing of both. The figures come from dry_run.py and from `engine.session.describe`;
+imports for documents wait until there are some, so that a `.kv` is described at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from engine.errors import ConfigError, PartialInput
+from engine.session import SessionSummary, describe
+from engine.session.format import is_session_start
+from kvcli.commands.token_tree import token_tree
+from kvcli.options import RunOptions
+from kvcli.output import Output, clean
+from kvcli.sizes import format_about, format_size
+
+if TYPE_CHECKING:
+    from kvcli.dry_run import DryRun
+
+
+def run(options: RunOptions, paths: tuple[str, ...]) -> None:
+    """Inspect documents, or one session file.
+
+    Raises:
+        ConfigError: A session file among other paths.
+        PartialInput: Something was skipped and --strict was given.
+        KVError: Whatever reading the inputs raises.
+    """
+    output = Output(options)
+    sessions = [path for path in paths if is_session(path)]
+    if not sessions:
+        _inspect_documents(paths, options, output)
+    elif len(paths) == 1:
+        _inspect_session(Path(paths[0]), options, output)
+    else:
+        raise ConfigError(
+            f"{sessions[0]} is a session file and cannot be mixed with other paths",
+            "Inspect it alone.",
+        )
+
+
+def is_session(path: str) -> bool:
+    """Whether a path is meant as a session file: by its name, or by how it starts."""
+    if path.endswith(".kv") and not Path(path).is_dir():
+        return True
+    try:
+        with open(path, "rb") as file:
+            return Path(path).is_file() and is_session_start(file.read(8))
+    except OSError:
+        return False
+
+
+# -- documents -------------------------------------------------------------------------------------
+
+
+def _inspect_documents(paths: tuple[str, ...], options: RunOptions, output: Output) -> None:
+    from kvcli.corpus.corpus import read_corpus
+    from kvcli.dry_run import dry_run
+    from kvcli.model_outline import outline_model
+    from kvcli.models import resolve
+
+    corpus = read_corpus(
+        paths,
+        password=options.password,
+        max_file_bytes=options.max_file_size,
+        include=options.include,
+        exclude=options.exclude,
+    )
+    source = resolve(options.model, offline=options.offline, on_status=output.status)
+    model = outline_model(source, page_tokens=options.page_tokens, offline=options.offline)
+    found = dry_run(corpus, model, options, Path.cwd())
+    if options.json:
+        output.json(found.to_json())
+    else:
+        details = {skip.path: skip.detail for skip in corpus.skipped}
+        output.show(Group(*_document_parts(found, details, options)))
+    if options.strict and found.skipped:
+        raise PartialInput(
+            f"{len(found.skipped)} of {len(found.skipped) + len(found.files)} inputs would be "
+            "skipped",
+            "Name what is wanted, exclude the rest, or leave --strict out.",
+        )
+
+
+def _document_parts(found: DryRun, details: dict[str, str], options: RunOptions) -> Iterable[Any]:
+    yield token_tree(found.files, show_all=options.verbose)
+    yield Text()
+    yield _facts(_document_facts(found))
+    if found.skipped:
+        yield Text(f"\nskipped {len(found.skipped):,}", "yellow")
+        shown = found.skipped if options.verbose else found.skipped[:10]
+        for skip in shown:
+            yield Text(clean(f"  {skip.path}: {skip.reason}, {details.get(skip.path, '')}"))
+        if len(shown) < len(found.skipped):
+            yield Text(f"  ... and {len(found.skipped) - len(shown):,} more (--verbose)")
+    for warning in found.warnings:
+        yield Text(clean(f"warning: {warning}"), "yellow")
+
+
+def _document_facts(found: DryRun) -> Iterable[tuple[str, Text | str]]:
+    yield "model", f"{found.model}, window {found.window:,} tokens"
+    yield (
+        "sequence",
+        (
+            f"{found.tokens:,} tokens in {found.pages:,} pages of {found.page_tokens}, "
+            f"{format_size(found.kv_bytes)} of KV"
+        ),
+    )
+    yield "fits", _verdict(found)
+    yield "mode", found.mode
+    for tier in found.tiers:
+        yield tier.name, f"{tier.pages:,} pages, {format_size(tier.bytes)}"
+    yield "RAM budget", format_size(found.ram_bytes)
+    enough = found.session_bytes <= found.disk_free_bytes
+    yield (
+        "session",
+        Text(
+            f"would take {format_size(found.session_bytes)} of the "
+            f"{format_size(found.disk_free_bytes)} free here",
+            "" if enough else "bold red",
+        ),
+    )
+    yield "time", f"{format_about(found.estimated_s)} to read"
+
+
+def _verdict(found: DryRun) -> Text:
+    need = f"{found.tokens:,} tokens and {found.answer_tokens:,} for an answer"
+    if found.fits:
+        return Text(f"yes: {need} in {found.window:,}", "green")
+    over = found.tokens + found.answer_tokens - found.window
+    return Text(f"no: {need} are {over:,} over the window of {found.window:,}", "bold red")
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+def _inspect_session(path: Path, options: RunOptions, output: Output) -> None:
+    summary = describe(path)
+    if options.json:
+        output.json(_session_json(summary))
+        return
+    output.show(_facts(_session_facts(summary)))
+    if summary.recovered:
+        output.warn(f"{path}: {summary.recovered}")
+
+
+def _session_json(summary: SessionSummary) -> dict[str, Any]:
+    fields = dataclasses.asdict(summary)
+    geometry = fields.pop("geometry")
+    return {
+        "kind": "session",
+        **fields,
+        **geometry,
+        "finished": summary.kv_tokens >= summary.tokens - 1,
+        "pages": summary.geometry.num_pages(summary.kv_tokens),
+    }
+
+
+def _session_facts(summary: SessionSummary) -> Iterable[tuple[str, Text | str]]:
+    geometry, notes, identity = summary.geometry, summary.notes, summary.identity
+    yield "session", clean(str(summary.path))
+    yield "model", clean(str(notes.get("model", identity.model)))
+    yield "tokens", f"{summary.tokens:,}"
+    yield "with KV", _progress(summary)
+    yield "pages", f"{geometry.num_pages(summary.kv_tokens):,} of {geometry.page_tokens} tokens"
+    yield (
+        "file",
+        (f"{format_size(summary.allocated_bytes)} on disk, {format_size(summary.kv_bytes)} of KV"),
+    )
+    for name in ("mode", "turns"):
+        if name in notes:
+            yield name, clean(str(notes[name]))
+    sources = notes.get("sources")
+    if isinstance(sources, list) and sources:
+        yield "sources", clean(", ".join(str(source) for source in sources))
+    yield (
+        "identity",
+        clean(
+            f"weights {identity.weights}, tokenizer {identity.tokenizer}, template "
+            f"{identity.template}, rope {identity.rope}, {identity.dtype}"
+        ),
+    )
+    yield "commits", f"{summary.generation:,}"
+
+
+def _progress(summary: SessionSummary) -> Text:
+    """The last id of an answer may have no KV yet; anything more is an unfinished ingest."""
+    if summary.kv_tokens >= summary.tokens - 1:
+        return Text(f"{summary.kv_tokens:,} (finished)", "green")
+    return Text(
+        f"{summary.kv_tokens:,}: ingest unfinished, {summary.tokens - summary.kv_tokens:,} to go; "
+        "`kvcli resume` finishes it",
+        "yellow",
+    )
+
+
+def _facts(facts: Iterable[tuple[str, Text | str]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        grid.add_row(name, value if isinstance(value, Text) else Text(value))
+    return grid

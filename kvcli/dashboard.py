@@ -1,0 +1,126 @@
+"""When the state of the tiers is shown: live on a terminal, as lines elsewhere, or not at all.
+
+Owns the refresh and its thread, and gives the screen back whatever happens. Does not draw
+(dashboard_view.py) and does not measure (`engine.telemetry`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Literal, Self
+
+from rich.live import Live
+from rich.panel import Panel
+
+from engine.telemetry import Telemetry
+from kvcli.dashboard_view import live_panel
+from kvcli.options import RunOptions
+from kvcli.output import Output, clean
+from kvcli.progress import History, closing_line, progress_line
+
+REFRESH_HZ = 4
+LINE_SECONDS = 3.0
+
+
+class Dashboard:
+    """Shows a run while it is open; prints one closing line at its end, unless --quiet.
+
+    Args:
+        telemetry: What to show.
+        options: Whether and how.
+        output: Where; its console is shared, so that status lines appear above the live view.
+        model: Name for the title.
+    """
+
+    def __init__(
+        self, telemetry: Telemetry, options: RunOptions, output: Output, model: str
+    ) -> None:
+        self.mode = choose_mode(options, output)
+        self._telemetry = telemetry
+        self._output = output
+        self._model = clean(model)
+        self._closes_with_line = not options.quiet
+        # an answer that goes elsewhere than to this screen disturbs nothing
+        self._shares_screen = output.stdout_is_terminal and output.stderr_is_terminal
+        self._shows_nothing_on_stdout = options.json
+        self._history = History()
+        self._live: Live | None = None
+        self._lines: threading.Thread | None = None
+        self._stop_lines = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+        sample = self._telemetry.sample()
+        if self._closes_with_line and (sample.tokens_done or sample.decoded_tokens):
+            self._output.status(closing_line(sample))
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave the screen to an answer that streams to it; does nothing if it goes elsewhere."""
+        if not self._shares_screen or self._shows_nothing_on_stdout:
+            yield
+            return
+        self._stop()
+        try:
+            yield
+        finally:
+            self._start()
+
+    def _start(self) -> None:
+        if self.mode == "live":
+            self._live = Live(
+                get_renderable=self._draw,
+                console=self._output.console,
+                refresh_per_second=REFRESH_HZ,
+                transient=True,
+                # stdout is the answer's; Live must not put itself in between
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        elif self.mode == "line":
+            self._stop_lines.clear()
+            self._lines = threading.Thread(target=self._print_lines, name="dashboard", daemon=True)
+            self._lines.start()
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.stop()
+        if self._lines is not None:
+            lines, self._lines = self._lines, None
+            self._stop_lines.set()
+            lines.join()
+
+    def _draw(self) -> Panel:
+        sample = self._telemetry.sample()
+        rates = self._history.add(sample)
+        return live_panel(sample, self._history, rates, self._model, self._output.console.width)
+
+    def _print_lines(self) -> None:
+        while not self._stop_lines.wait(LINE_SECONDS):
+            sample = self._telemetry.sample()
+            self._output.status(progress_line(sample, self._history.add(sample)))
+
+
+def choose_mode(options: RunOptions, output: Output) -> Literal["live", "line", "off"]:
+    """What `auto` means here; --quiet always wins."""
+    if options.quiet:
+        return "off"
+    if options.dashboard == "auto":
+        return "live" if output.stderr_is_terminal else "line"
+    if options.dashboard == "live" and not output.stderr_is_terminal:
+        return "line"  # nothing to draw on
+    return options.dashboard

@@ -1,0 +1,145 @@
+"""What a run over some documents would take: tokens, pages, bytes, disk and minutes.
+
+Owns the figures of `kvcli inspect PATH...`. Loads no weights, computes nothing and prints nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.config import EngineConfig
+from engine.memory.budget import plan_memory
+from engine.types import Tier
+from kvcli.corpus.spans import Corpus
+from kvcli.estimate import likely_device, machine_speed, prefill_flops
+from kvcli.model_outline import ModelOutline
+from kvcli.options import RunOptions
+from kvcli.results import Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class FileCount:
+    """One document."""
+
+    path: str
+    kind: str
+    bytes: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierPlan:
+    """What would lie in one tier at the end."""
+
+    name: str
+    pages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Everything `inspect` says about documents."""
+
+    model: str
+    window: int
+    """Tokens the run may use."""
+    tokens: int
+    """Of the documents alone; the prompt around them adds a few hundred at most."""
+    answer_tokens: int
+    """Room that an answer needs."""
+    fits: bool
+    mode: str
+    page_tokens: int
+    pages: int
+    kv_bytes: int
+    ram_bytes: int
+    """The RAM budget."""
+    tiers: tuple[TierPlan, ...]
+    session_bytes: int
+    """Disk that a session file would take."""
+    disk_free_bytes: int
+    """Free where the session file would go."""
+    estimated_s: float
+    files: tuple[FileCount, ...]
+    skipped: tuple[Skipped, ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of `--json`."""
+        return {"kind": "documents", **asdict(self)}
+
+
+def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Path) -> DryRun:
+    """Work out what a run would take.
+
+    Args:
+        corpus: The documents.
+        model: The model that would read them.
+        options: Budgets and the window.
+        folder: Where a session file would go.
+
+    Raises:
+        OverBudget: The budgets do not hold one segment.
+    """
+    files = tuple(
+        FileCount(doc.path, doc.kind.value, doc.num_bytes,
+                  model.count_tokens([span.text for span in doc.spans]))
+        for doc in corpus.documents
+    )  # fmt: skip
+    tokens = sum(file.tokens for file in files)
+    geometry = model.geometry
+    window = min(model.window, options.window or model.window)
+    return DryRun(
+        model=model.name,
+        window=window,
+        tokens=tokens,
+        answer_tokens=options.max_tokens,
+        fits=tokens + options.max_tokens <= window,
+        mode="exact",
+        page_tokens=geometry.page_tokens,
+        pages=geometry.num_pages(tokens),
+        kv_bytes=geometry.num_pages(tokens) * geometry.page_bytes,
+        ram_bytes=options.ram_bytes,
+        tiers=_tiers(tokens, model, options),
+        session_bytes=geometry.num_segments(tokens) * geometry.segment_bytes,
+        disk_free_bytes=shutil.disk_usage(folder).free,
+        estimated_s=round(_seconds(tokens, model, options), 1),
+        files=files,
+        skipped=tuple(Skipped(skip.path, skip.reason.value) for skip in corpus.skipped),
+        warnings=corpus.all_warnings(),
+    )
+
+
+def _tiers(tokens: int, model: ModelOutline, options: RunOptions) -> tuple[TierPlan, ...]:
+    """Where pages would end: the device tier first, then RAM, then the disk."""
+    defaults = EngineConfig(ram_bytes=options.ram_bytes)
+    plan = plan_memory(
+        model.geometry,
+        num_tokens=tokens + options.max_tokens,
+        ram_bytes=options.ram_bytes,
+        device_bytes=options.vram,
+        shared_memory=likely_device(options.device) == "cpu",
+        has_file=options.session is not None,
+        part_tokens=defaults.part_tokens,
+        stream_depth=defaults.stream_depth,
+    )
+    left, tiers = model.geometry.num_pages(tokens), []
+    for tier, room in ((Tier.DEVICE, plan.device_pages), (Tier.HOST, plan.host_pages)):
+        pages = min(left, room)
+        left -= pages
+        tiers.append(TierPlan(tier.value, pages, pages * model.geometry.page_bytes))
+    return (*tiers, TierPlan(Tier.DISK.value, left, left * model.geometry.page_bytes))
+
+
+def _seconds(tokens: int, model: ModelOutline, options: RunOptions) -> float:
+    flops = prefill_flops(
+        tokens,
+        matrix_params=model.matrix_params,
+        num_layers=model.geometry.num_layers,
+        num_heads=model.num_heads,
+        head_dim=model.geometry.head_dim,
+    )
+    return flops / machine_speed(likely_device(options.device))

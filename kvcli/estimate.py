@@ -1,0 +1,69 @@
+"""About how long an ingest will take, before it starts.
+
+Owns the speed of this machine: the one measured by an earlier ingest, else a rough figure by its
+instruction set. An estimate is for a person deciding whether to wait, never for a decision in code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from kvcli.fetch import cache_dir
+
+SPEED_FILE = "speed.json"
+
+_PER_CORE = {"amx_bf16": 4e11, "avx512_bf16": 1e11, "avx2": 3e10}
+"""Operations per second. AMX: 8e11 measured on two cores with the default model; others guessed."""
+_SLOWEST = 1e10
+_CUDA = 5e13
+
+
+def prefill_flops(
+    tokens: int, *, matrix_params: int, num_layers: int, num_heads: int, head_dim: int
+) -> float:
+    """Floating-point operations of reading `tokens` tokens with exact attention."""
+    matrices = 2.0 * matrix_params * tokens
+    attention = 2.0 * tokens * tokens * num_layers * num_heads * head_dim
+    return matrices + attention
+
+
+def machine_speed(device: str) -> float:
+    """Operations per second to expect of a device kind, "cpu" or "cuda"."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        return float(json.loads((cache_dir() / SPEED_FILE).read_text())[device])
+    if device == "cuda":
+        return _CUDA
+    flags = cpu_flags()
+    per_core = next((speed for flag, speed in _PER_CORE.items() if flag in flags), _SLOWEST)
+    return per_core * max(1, os.cpu_count() or 1)
+
+
+def remember_speed(device: str, flops: float, seconds: float) -> None:
+    """Keep a measured speed for the next estimate; a cache that cannot be written is no matter."""
+    if seconds < 2.0:  # mostly start-up
+        return
+    path = cache_dir() / SPEED_FILE
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        known = json.loads(path.read_text()) if path.exists() else {}
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps({**known, device: flops / seconds}))
+        partial.replace(path)
+
+
+def cpu_flags() -> frozenset[str]:
+    """Instruction sets of the CPU; empty where the system does not tell."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("flags", "Features")):
+                return frozenset(line.partition(":")[2].split())
+    return frozenset()
+
+
+def likely_device(option: str) -> str:
+    """The kind of device that `--device` will come to, told without torch."""
+    if option == "auto":
+        return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
+    return option.partition(":")[0]

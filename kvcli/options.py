@@ -1,0 +1,263 @@
+"""Every shared option of the command line, each declared once, and where its value comes from.
+
+Owns names, help, defaults and checks of options: flag, then `KVCLI_<NAME>`, then the config file
+(settings.py), then the default here. Does not act on any of them. A field of `RunOptions` *is* the
+option: its annotation carries the declaration, `takes_options` turns fields into parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import psutil  # type: ignore[import-untyped]
+import typer
+from typer.models import OptionInfo
+
+from engine.config import SamplingConfig
+from engine.errors import ConfigError
+from kvcli.sizes import parse_size
+
+MODEL = "Model"
+MEMORY = "Memory"
+READING = "Reading"
+ANSWER = "Answer"
+SESSION = "Session"
+OUTPUT = "Output"
+
+_SAMPLING = SamplingConfig()
+
+
+def _option(panel: str, help_text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=panel, show_envvar=False, **more)
+
+
+def _size(text: str | int) -> int:
+    try:
+        return parse_size(text)
+    except ConfigError as error:
+        raise typer.BadParameter(f"{error.message}. {error.advice}") from error
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
+        raise typer.BadParameter(f'"{text}" is not one of auto, cpu, cuda, cuda:N.')
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the user asked for, apart from the documents and the question."""
+
+    model: Annotated[
+        str, _option(MODEL, "A name from `kvcli models`, a folder, a .gguf file or a hub id.")
+    ] = "smollm2-135m"
+    """What `kvcli.models.resolve` takes."""
+    device: Annotated[
+        str, _option(MODEL, "auto, cpu, cuda or cuda:N.", parser=_device, metavar="DEVICE")
+    ] = "auto"
+    """Where the model computes."""
+    offline: Annotated[bool, _option(MODEL, "Never use the network.", "--offline")] = False
+    """Refuse to fetch a model."""
+    window: Annotated[
+        int | None,
+        _option(
+            MODEL, "Use at most this many tokens of the model's window.", min=1, metavar="TOKENS"
+        ),
+    ] = None
+    """Tokens; None: all of it."""
+    attention: Annotated[
+        Literal["auto", "exact"], _option(MODEL, "How earlier tokens are attended to.")
+    ] = "auto"
+    """auto is exact while the sequence fits the window."""
+
+    ram: Annotated[
+        int | None,
+        _option(
+            MEMORY, "RAM for pages and buffers. Default: half of what is free.",
+            parser=_size, metavar="SIZE",
+        ),
+    ] = None  # fmt: skip
+    """Bytes; None: see `ram_bytes`."""
+    vram: Annotated[
+        int | None,
+        _option(MEMORY, "Cap of the device tier.", parser=_size, metavar="SIZE"),
+    ] = None
+    """Bytes; None: as much as the budget allows."""
+    page_tokens: Annotated[
+        int, _option(MEMORY, "Tokens per page; a power of two from 16 to 512.", metavar="TOKENS")
+    ] = 64
+    """Tokens."""
+    kv_dtype: Annotated[
+        Literal["raw"], _option(MEMORY, "How pages at rest are coded.", "--kv-dtype")
+    ] = "raw"
+    """raw keeps the model's own dtype."""
+    evict: Annotated[Literal["lru"], _option(MEMORY, "Which page leaves a full tier.")] = "lru"
+    """A name of `engine.policies`."""
+    pager: Annotated[Literal["explicit"], _option(MEMORY, "How pages move.")] = "explicit"
+    """explicit: planned copies by the engine."""
+
+    include: Annotated[
+        tuple[str, ...],
+        _option(READING, "Read only files matching GLOB. Repeatable.", metavar="GLOB"),
+    ] = ()
+    """Globs; empty: everything."""
+    exclude: Annotated[
+        tuple[str, ...],
+        _option(READING, "Do not read files matching GLOB. Repeatable.", metavar="GLOB"),
+    ] = ()
+    """Globs."""
+    max_file_size: Annotated[
+        int,
+        _option(
+            READING,
+            "Skip larger files of folders.",
+            parser=_size,
+            metavar="SIZE",
+            show_default="1MiB",
+        ),
+    ] = 1 << 20
+    """Bytes."""
+    password: Annotated[
+        str | None,
+        _option(READING, "For encrypted PDFs; better given as KVCLI_PASSWORD."),
+    ] = None
+    """Never shown, stored or logged."""
+    strict: Annotated[
+        bool, _option(READING, "Exit with 6 if anything had to be skipped.", "--strict")
+    ] = False
+    """Turn skips into `PartialInput`."""
+
+    max_tokens: Annotated[int, _option(ANSWER, "Longest answer.", min=1, metavar="TOKENS")] = (
+        _SAMPLING.max_tokens
+    )
+    """Tokens."""
+    temperature: Annotated[
+        float, _option(ANSWER, "0 takes the likeliest token.", min=0.0, metavar="FLOAT")
+    ] = _SAMPLING.temperature
+    """0 or more."""
+    top_p: Annotated[
+        float,
+        _option(
+            ANSWER,
+            "Sample from the likeliest tokens up to this share.",
+            min=0.0,
+            max=1.0,
+            metavar="SHARE",
+        ),
+    ] = _SAMPLING.top_p
+    """0 to 1."""
+    seed: Annotated[
+        int, _option(ANSWER, "The same seed gives the same answer.", min=0, metavar="N")
+    ] = _SAMPLING.seed
+    """0 or more."""
+    session: Annotated[
+        Path | None,
+        _option(SESSION, "Keep the sequence in this file, or go on with it.", metavar="S.kv"),
+    ] = None
+    """A session file; None: keep nothing."""
+
+    json: Annotated[bool, _option(OUTPUT, "One JSON object on stdout.", "--json")] = False
+    """Machine-readable result and errors."""
+    quiet: Annotated[bool, _option(OUTPUT, "Only the answer and errors.", "--quiet", "-q")] = False
+    """No status, no dashboard, no summary."""
+    verbose: Annotated[bool, _option(OUTPUT, "Say more.", "--verbose", "-v")] = False
+    """Details on stderr."""
+    color: Annotated[Literal["auto", "always", "never"], _option(OUTPUT, "Colours.")] = "auto"
+    """auto: on terminals, unless NO_COLOR is set."""
+    dashboard: Annotated[
+        Literal["auto", "live", "line", "off"], _option(OUTPUT, "The view of the tiers on stderr.")
+    ] = "auto"
+    """auto: live on a terminal, else lines."""
+    metrics: Annotated[
+        Path | None, _option(OUTPUT, "Append every sample as a JSON line.", metavar="FILE.jsonl")
+    ] = None
+    """Where samples go; None: nowhere."""
+    debug: Annotated[bool, _option(OUTPUT, "Show tracebacks.", "--debug")] = False
+    """Python tracebacks for internal errors."""
+
+    def __post_init__(self) -> None:
+        if self.page_tokens not in (16, 32, 64, 128, 256, 512):
+            raise ConfigError(
+                f"--page-tokens {self.page_tokens} is not a power of two from 16 to 512",
+                "Leave it at 64 unless you measure.",
+            )
+        if self.top_p == 0.0:
+            raise ConfigError("--top-p 0 leaves no token", "Give a share above 0, up to 1.")
+
+    @property
+    def ram_bytes(self) -> int:
+        """The RAM budget: as given, or half of the memory that is free now, bytes."""
+        return self.ram if self.ram is not None else psutil.virtual_memory().available // 2
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        """How the answer's tokens are chosen."""
+        return SamplingConfig(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=self.seed,
+        )
+
+
+def option_names() -> set[str]:
+    """Names of all shared options, with underscores."""
+    return {field.name for field in dataclasses.fields(RunOptions)}
+
+
+def takes_options(*panels: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the shared options of these panels.
+
+    The command is called with its own arguments and `options: RunOptions`; options of other panels
+    keep their defaults. The options are also left in `ctx.obj.options`, for the error handler.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        shared = _parameters(panels)
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+        @functools.wraps(command)
+        def with_options(ctx: typer.Context, **values: Any) -> None:
+            given: dict[str, Any] = {p.name: values.pop(p.name) for p in shared}
+            lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+            options = RunOptions(**given | lists)
+            ctx.obj.options = options
+            command(options=options, **values)
+
+        rest = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "options"]
+        parameters = [context, *rest, *shared]
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+        return with_options
+
+    return decorate
+
+
+def _parameters(panels: tuple[str, ...]) -> list[inspect.Parameter]:
+    hints = typing.get_type_hints(RunOptions, include_extras=True)
+    parameters = []
+    for field in dataclasses.fields(RunOptions):
+        kind, info = typing.get_args(hints[field.name])
+        assert isinstance(info, OptionInfo)
+        if info.rich_help_panel not in panels:
+            continue
+        if kind == tuple[str, ...]:
+            kind = list[str]
+        info.envvar = f"KVCLI_{field.name.upper()}"
+        default = list(field.default) if isinstance(field.default, tuple) else field.default
+        parameters.append(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY,
+                default=default, annotation=Annotated[kind, info],
+            )
+        )  # fmt: skip
+    return parameters

@@ -1,0 +1,143 @@
+"""What a run returned, as one JSON object.
+
+Owns the shape that `--json` prints. Knows nothing of how a run came to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from engine.telemetry import Phase, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """One source of an answer."""
+
+    path: str
+    page: int | None = None
+    """Physical page of a PDF, from 1."""
+    label: str | None = None
+    """The printed page label, where it differs."""
+    lines: tuple[int, int] | None = None
+    """First and last line, from 1, inclusive."""
+    name: str | None = None
+    """What the lines define."""
+    weight: float = 0.0
+    """Share of the attention mass."""
+    text: str = field(default="", compare=False)
+    """As printed for people, e.g. `src/app.py:40-63`; not part of the JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of a run."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    """Tokens whose KV was read from a session."""
+    recomputed_tokens: int = 0
+    """Tokens whose KV a session should have had."""
+    new_tokens: int = 0
+    """Tokens of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierResult:
+    """One tier at the end."""
+
+    name: str
+    capacity_bytes: int | None
+    used_bytes: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class IOResult:
+    """Bytes of the disk tier and where the wall clock went."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    stall_s: float = 0.0
+    compute_s: float = 0.0
+    idle_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds; None where it did not happen."""
+
+    load_s: float | None = None
+    ingest_s: float | None = None
+    first_token_s: float | None = None
+    decode_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """One input that was not read."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Everything a run has to tell."""
+
+    answer: str | None
+    """None where nothing was asked (ingest)."""
+    model: str
+    mode: str
+    citations: tuple[Citation, ...] = ()
+    usage: Usage = Usage()
+    tiers: tuple[TierResult, ...] = ()
+    io: IOResult = IOResult()
+    timings: Timings = Timings()
+    session: str | None = None
+    skipped: tuple[Skipped, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of `--json`, keys in the documented order."""
+        fields = asdict(self)
+        for citation in fields["citations"]:
+            del citation["text"]
+        order = ("answer", "citations", "usage", "tiers", "io", "timings", "session", "model",
+                 "mode", "skipped", "warnings")  # fmt: skip
+        return {name: fields[name] for name in order}
+
+
+def tiers_of(sample: Sample) -> tuple[TierResult, ...]:
+    """The tiers as a sample saw them."""
+    return tuple(
+        TierResult(use.name, use.capacity_bytes, use.used_bytes, use.pages) for use in sample.tiers
+    )
+
+
+def io_of(sample: Sample) -> IOResult:
+    """Bytes and seconds up to a sample."""
+    return IOResult(
+        read_bytes=sample.read_bytes,
+        written_bytes=sample.written_bytes,
+        stall_s=round(sample.stall_s, 3),
+        compute_s=round(sample.seconds[Phase.COMPUTE], 3),
+        idle_s=round(sample.seconds[Phase.IDLE], 3),
+    )
+
+
+def error_json(message: str, advice: str, exit_code: int) -> dict[str, Any]:
+    """The object of `--json` for a run that failed."""
+    return {"error": {"message": message, "advice": advice, "exit_code": exit_code}}
+
+
+def plain(value: Any) -> Any:
+    """What `json` cannot write by itself."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} is not JSON")
