@@ -1,0 +1,146 @@
+"""Exact attention: every token sees every earlier token at its true position.
+
+Owns one step: the order of its sums and what becomes of its own keys and values. The past is cut
+into parts at fixed positions and joined by log-sum-exp (online softmax, arXiv 1805.02867), so the
+sums are the same whether a part lies on the device or is streamed, and so are the bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine.attention.mass import MassObserver
+from engine.attention.source import PastReader, TierMemory
+from engine.model.hook import LayerSpec
+from engine.model.rope import Rope
+from engine.tiers.disk import PageRun
+from engine.tiers.plan import PartPlan, StepPlan
+from engine.types import Part, SegmentId
+from kernels.attention import attention_part, merge
+
+
+class ExactAttention:
+    """The context of one forward pass; layers call `attend` in order.
+
+    Args:
+        plan: What the step reads and writes.
+        memory: The tiers.
+        rope: Rotation by position.
+        layers: One spec per layer.
+        observer: Collects attention mass, if given.
+    """
+
+    def __init__(
+        self,
+        plan: StepPlan,
+        memory: TierMemory,
+        rope: Rope,
+        layers: Sequence[LayerSpec],
+        observer: MassObserver | None = None,
+    ) -> None:
+        self._plan = plan
+        self._memory = memory
+        self._rope = rope
+        self._observer = observer
+        self._visible = [
+            [i for i, part in enumerate(plan.parts) if _is_visible(plan, part, spec)]
+            for spec in layers
+        ]
+        order = [(layer, i) for layer, parts in enumerate(self._visible) for i in parts]
+        self._past = PastReader(plan, memory, rope, order)
+        for copy in plan.copies:
+            {"device": memory.device, "host": memory.host}[copy.tier.value].copy(
+                copy.source, copy.target
+            )
+
+    def attend(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, spec: LayerSpec
+    ) -> Tensor:
+        """Store the step's keys and values, and attend.
+
+        Args:
+            layer: Layer of the model.
+            queries: `[num_heads, T, head_dim]`, position-free.
+            keys: `[num_kv_heads, T, head_dim]`, position-free.
+            values: `[num_kv_heads, T, head_dim]`.
+            spec: The layer's window, soft cap, scaling and frequency set.
+
+        Returns:
+            `[T, num_heads, head_dim]` in the queries' dtype.
+        """
+        first = self._plan.first_token
+        rotated = self._rope.rotate(queries, first, spec.rope)
+        own = self._rope.rotate(keys, first, spec.rope), values
+        self._store(layer, keys, own[0], values)
+        parts: list[tuple[int, int, Tensor, Tensor]] = []
+        out: Tensor | None = None
+        lse = torch.empty(0)
+        for index in self._visible[layer]:
+            part = self._plan.parts[index]
+            past = self._past.read(layer, index, spec.rope, own)
+            if self._observer is not None:
+                self._observer.see(layer, rotated, past[0], spec, part.first_token)
+            part_out, part_lse = attention_part(
+                rotated, *past, scaling=spec.scaling, first_query=first,
+                first_key=part.first_token, window=spec.sliding_window, softcap=spec.softcap,
+            )  # fmt: skip
+            out, lse = _join(out, lse, part_out, part_lse)
+        if self._plan.num_tokens > 1:
+            own_out, own_lse = attention_part(
+                rotated, *own, scaling=spec.scaling, first_query=first, first_key=first,
+                causal=True, window=spec.sliding_window, softcap=spec.softcap,
+            )  # fmt: skip
+            out, lse = _join(out, lse, own_out, own_lse)
+        assert out is not None
+        if self._observer is not None:
+            self._observer.end_layer(layer, lse)
+        return out.to(queries.dtype).transpose(0, 1)
+
+    def close(self) -> None:
+        """End the step; waits for reads in flight. Writes may still be queued."""
+        self._past.close()
+
+    def _store(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
+        memory, first = self._memory, self._plan.first_token
+        for target in self._plan.targets:
+            begin = target.first_token - first
+            span = slice(begin, begin + target.num_tokens)
+            where = target.offset, target.num_tokens
+            if target.device is not None:
+                memory.device.view(layer, Part.KEYS, target.device, *where).copy_(rotated[:, span])
+                memory.device.view(layer, Part.VALUES, target.device, *where).copy_(values[:, span])
+            if target.host is not None:
+                memory.host.view(layer, Part.KEYS, target.host, *where).copy_(keys[:, span])
+                memory.host.view(layer, Part.VALUES, target.host, *where).copy_(values[:, span])
+        for segment in self._plan.direct:
+            self._write(layer, segment, Part.KEYS, keys)
+            self._write(layer, segment, Part.VALUES, values)
+
+    def _write(self, layer: int, segment: SegmentId, half: Part, tensor: Tensor) -> None:
+        geometry, transfer = self._memory.geometry, self._memory.transfer
+        assert transfer is not None
+        begin = segment * geometry.segment_tokens - self._plan.first_token
+        pages = tensor[:, begin : begin + geometry.segment_tokens].unflatten(
+            1, (geometry.pages_per_segment, geometry.page_tokens)
+        )
+        buffer = transfer.take_buffer()
+        buffer.pages.copy_(pages.transpose(0, 1))
+        transfer.write(buffer, PageRun(segment, 0, geometry.pages_per_segment), half, layer)
+
+
+def _is_visible(plan: StepPlan, part: PartPlan, spec: LayerSpec) -> bool:
+    """Whether the first query, which sees furthest back, sees the part's last key."""
+    if spec.sliding_window is None:
+        return True
+    return plan.first_token - (part.first_token + part.num_tokens - 1) < spec.sliding_window
+
+
+def _join(
+    out: Tensor | None, lse: Tensor, part_out: Tensor, part_lse: Tensor
+) -> tuple[Tensor, Tensor]:
+    if out is None:
+        return part_out.float(), part_lse
+    return merge(out, lse, part_out, part_lse)

@@ -1,0 +1,96 @@
+"""How one part of a step is gathered, worked out once for all layers. Ids only.
+
+Owns the grouping of neighbouring pages that are treated alike into pieces, so that a piece is one
+read, one rotation or one copy however many pages it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.tiers.disk import PageRun
+from engine.tiers.plan import PageSource, PartPlan, StepPlan
+from engine.types import SlotId, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Neighbouring pages of a part that come from one place and go to one place."""
+
+    tier: Tier
+    first_page: int
+    """Index of the first page within the part."""
+    num_pages: int
+    slot: SlotId | None
+    """First of the neighbouring slots in the device or host tier; None for disk."""
+    run: PageRun | None
+    """The pages in the session file, for disk."""
+    promote: SlotId | None
+    """First of the neighbouring device slots to fill, if they were free."""
+
+    def takes(self, source: PageSource) -> bool:
+        """Whether the page that follows the piece can join it."""
+        count = self.num_pages
+        if source.tier is not self.tier or not _follows(self.promote, source.promote, count):
+            return False
+        if self.run is None:
+            return _follows(self.slot, source.slot, count)
+        place = source.place
+        return (
+            place is not None
+            and place.segment == self.run.segment
+            and place.index == self.run.first + count
+        )
+
+
+def _follows(first: SlotId | None, slot: SlotId | None, count: int) -> bool:
+    return slot is None if first is None else slot == first + count
+
+
+@dataclass(frozen=True, slots=True)
+class PartLayout:
+    """The pieces of a part, and whether they end up side by side."""
+
+    pieces: tuple[Piece, ...]
+    first_slot: SlotId | None
+    """First device slot if the part is one run of slots once promotions are done, else None."""
+
+    @property
+    def runs(self) -> tuple[tuple[int, PageRun], ...]:
+        """What is read from disk, each with the index within the part of its first page."""
+        return tuple((piece.first_page, piece.run) for piece in self.pieces if piece.run)
+
+
+def layout_part(plan: StepPlan, part: PartPlan) -> PartLayout:
+    """Work out how a part is gathered."""
+    slots = [s.slot if s.tier is Tier.DEVICE else s.promote for s in part.sources]
+    if part.own and plan.targets[0].offset == 0:
+        slots.append(plan.targets[0].device)
+    first = slots[0]
+    in_one_run = first is not None and slots == list(range(first, first + len(slots)))
+    return PartLayout(_pieces(part.sources), first if in_one_run else None)
+
+
+def _pieces(sources: tuple[PageSource, ...]) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    for number, source in enumerate(sources):
+        last = pieces[-1] if pieces else None
+        if last is not None and last.takes(source):
+            pieces[-1] = _grown(last)
+        else:
+            pieces.append(_piece(number, source))
+    return tuple(pieces)
+
+
+def _piece(number: int, source: PageSource) -> Piece:
+    if source.tier is not Tier.DISK:
+        return Piece(source.tier, number, 1, source.slot, None, source.promote)
+    assert source.place is not None
+    run = PageRun(source.place.segment, source.place.index, 1)
+    return Piece(Tier.DISK, number, 1, None, run, source.promote)
+
+
+def _grown(piece: Piece) -> Piece:
+    count = piece.num_pages + 1
+    run = piece.run and PageRun(piece.run.segment, piece.run.first, count)
+    return Piece(piece.tier, piece.first_page, count, piece.slot, run, piece.promote)

@@ -1,0 +1,145 @@
+"""Keys and values of the past, part by part, from whichever tier has them.
+
+Owns the gathering of one step: views into the device tier where a part lies there in one piece, and
+a scratch copy where it does not; rotation on the way in; promotion on the way past. The values are
+the same bits either way, and so is the result of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.attention.layout import Piece, layout_part
+from engine.model.rope import Rope
+from engine.tiers.device import DeviceTier
+from engine.tiers.host import HostTier
+from engine.tiers.plan import PartPlan, StepPlan
+from engine.tiers.transfer import ReadJob, StreamBuffer, Transfer
+from engine.types import KVGeometry, Part, SlotId, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class TierMemory:
+    """The tensors and threads behind the tiers."""
+
+    geometry: KVGeometry
+    device: DeviceTier
+    host: HostTier
+    transfer: Transfer | None
+    scratch: Tensor
+    """`[2, num_kv_heads, part_tokens, head_dim]` on the device, for parts that lie in pieces."""
+
+
+class PastReader:
+    """Gives the past of one step, for one layer and part after another.
+
+    Args:
+        plan: The step.
+        memory: The tiers.
+        rope: Rotation of keys at rest.
+        order: The `(layer, part index)` pairs that will be read, in that order.
+    """
+
+    def __init__(
+        self, plan: StepPlan, memory: TierMemory, rope: Rope, order: list[tuple[int, int]]
+    ) -> None:
+        self._plan = plan
+        self._memory = memory
+        self._rope = rope
+        self._layouts = [layout_part(plan, part) for part in plan.parts]
+        jobs = [
+            ReadJob(layer, runs) for layer, index in order if (runs := self._layouts[index].runs)
+        ]
+        self._stream: Generator[StreamBuffer] | None = None
+        if jobs:
+            assert memory.transfer is not None
+            self._stream = memory.transfer.stream(jobs)
+
+    def read(
+        self, layer: int, index: int, rope_index: int, own: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Give keys and values of one part.
+
+        Args:
+            layer: Layer of the model.
+            index: Index of the part in the plan.
+            rope_index: Frequency set of the layer.
+            own: Rotated keys and values of the step, `[num_kv_heads, T, head_dim]`; the token of a
+                decode step is appended to its part.
+
+        Returns:
+            Rotated keys and values, `[num_kv_heads, part.num_tokens, head_dim]`, valid until the
+            next call.
+        """
+        part, layout = self._plan.parts[index], self._layouts[index]
+        staged = next(self._stream) if self._stream is not None and layout.runs else None
+        device, count = self._memory.device, part.num_tokens
+        for piece in layout.pieces:
+            if piece.promote is not None:
+                keys = self._slots(piece, piece.promote, layer, Part.KEYS)
+                values = self._slots(piece, piece.promote, layer, Part.VALUES)
+                self._bring_up(part, piece, staged, layer, rope_index, keys, values)
+            if layout.first_slot is None:
+                self._to_scratch(part, piece, staged, layer, rope_index)
+        if layout.first_slot is not None:
+            return (
+                device.view(layer, Part.KEYS, layout.first_slot, 0, count),
+                device.view(layer, Part.VALUES, layout.first_slot, 0, count),
+            )
+        if part.own:
+            for half, tensor in zip(self._memory.scratch, own, strict=True):
+                half[:, count - 1 : count] = tensor
+        return self._memory.scratch[0, :, :count], self._memory.scratch[1, :, :count]
+
+    def close(self) -> None:
+        """Stop reading ahead; waits for the reads in flight."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def _slots(self, piece: Piece, slot: SlotId, layer: int, half: Part) -> Tensor:
+        """View the device slots of a piece as `[num_kv_heads, num_pages, page_tokens, head_dim]`."""
+        size = self._memory.geometry.page_tokens
+        view = self._memory.device.view(layer, half, slot, 0, piece.num_pages * size)
+        return view.unflatten(1, (piece.num_pages, size))
+
+    def _to_scratch(
+        self, part: PartPlan, piece: Piece, staged: StreamBuffer | None, layer: int, rope_index: int
+    ) -> None:
+        size = self._memory.geometry.page_tokens
+        begin, count = piece.first_page * size, piece.num_pages * size
+        halves = [
+            half[:, begin : begin + count].unflatten(1, (piece.num_pages, size))
+            for half in self._memory.scratch
+        ]
+        slot = piece.slot if piece.tier is Tier.DEVICE else piece.promote
+        if slot is None:
+            self._bring_up(part, piece, staged, layer, rope_index, halves[0], halves[1])
+            return
+        for half, target in zip(Part, halves, strict=True):
+            target.copy_(self._slots(piece, slot, layer, half))
+
+    def _bring_up(
+        self,
+        part: PartPlan,
+        piece: Piece,
+        staged: StreamBuffer | None,
+        layer: int,
+        rope_index: int,
+        keys: Tensor,
+        values: Tensor,
+    ) -> None:
+        """Rotate and copy a piece from host or disk into `[num_kv_heads, num_pages, P, D]` views."""
+        if piece.slot is not None:
+            host = self._memory.host
+            rest = [host.pages(layer, half, piece.slot, piece.num_pages) for half in Part]
+        else:
+            assert staged is not None
+            span = slice(piece.first_page, piece.first_page + piece.num_pages)
+            rest = [staged.halves[half].pages[span] for half in Part]
+        first = part.first_token + piece.first_page * self._memory.geometry.page_tokens
+        key_rest, value_rest = (half.transpose(0, 1) for half in rest)
+        self._rope.rotate(key_rest.to(keys.device), first, rope_index, out=keys)
+        values.copy_(value_rest)
