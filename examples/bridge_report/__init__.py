@@ -1,0 +1,1 @@
+"""The inspection report of a bridge that does not exist: facts, prose and typesetting."""
