@@ -28,7 +28,7 @@ class EngineConfig:
     """Threads that read."""
     evict: str = "lru"
     """Eviction policy of the device and host tiers."""
-    checkpoint_seconds: float = 20.0
+    checkpoint_seconds: float = 5.0
     """Longest time between two commits of a session file while tokens are being ingested."""
     io_deadline_seconds: float = 60.0
     """Longest wait for one read or write before the disk is declared dead."""

@@ -6,36 +6,25 @@ prompts and no screens. A caller appends ids to a `Sequence` and calls `compute`
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from engine.assembly import assemble
 from engine.attention.exact import ExactAttention
 from engine.attention.mass import MassObserver
-from engine.attention.source import TierMemory
 from engine.config import EngineConfig, SamplingConfig
-from engine.errors import IdentityMismatch, OverBudget
-from engine.memory.budget import MemoryPlan, plan_memory
+from engine.errors import OverBudget
+from engine.keeper import Keeper
+from engine.memory.budget import MemoryPlan
 from engine.memory.page_table import PageTable
-from engine.memory.slot_pool import SlotPool
 from engine.model.load import LoadedModel
-from engine.policies import POLICIES
 from engine.sampler import Sampler
 from engine.sequence import Sequence
-from engine.session import Identity, SessionFile
+from engine.session import SessionFile
 from engine.telemetry import Phase, Telemetry
-from engine.tiers.device import DeviceTier
-from engine.tiers.disk import PageRun
-from engine.tiers.host import HostTier
-from engine.tiers.plan import DiskPlace, StepPlan
-from engine.tiers.residency import Arena, Residency
-from engine.tiers.stack import TierStack
-from engine.tiers.transfer import Transfer
-from engine.types import Part, SegmentId
+from engine.tiers.plan import StepPlan
 
 
 class Engine:
@@ -65,78 +54,27 @@ class Engine:
         self.model = model
         self.config = config
         self.telemetry = telemetry
-        geometry = model.geometry
-        if file is not None:
-            file.identity.require_same(identity_of(model))
-            if file.geometry != geometry:
-                raise IdentityMismatch(
-                    f"the session has pages {file.geometry}, this run wants {geometry}",
-                    "Give the --page-tokens it was made with, or ingest the documents again.",
-                )
-        self.memory_plan: MemoryPlan = plan_memory(
-            geometry,
-            num_tokens=num_tokens,
-            ram_bytes=config.ram_bytes,
-            device_bytes=config.device_bytes,
-            shared_memory=model.device.type == "cpu",
-            has_file=file is not None,
-            part_tokens=config.part_tokens,
-            stream_depth=config.stream_depth,
+        self._parts = assemble(model, config, telemetry, num_tokens=num_tokens, file=file)
+        self._stack, self._memory = self._parts.stack, self._parts.memory
+        self._session = file
+        self._keeper = Keeper(
+            self._parts,
+            telemetry,
+            is_named=file is not None,
+            checkpoint_seconds=config.checkpoint_seconds,
         )
-        self._named = file is not None
-        if self.memory_plan.needs_disk:
-            file = SessionFile.spill(config.spill_folder or Path(tempfile.gettempdir()), geometry)
-        self.file = file
-        self._stack = self._make_stack()
-        self._memory = self._make_memory()
-        self._last_commit = time.monotonic()
-        self._committed_ids = len(file.token_ids) if file is not None and self._named else 0
-        self._stack.residency.publish()
 
-    def _make_stack(self) -> TierStack:
-        plan, file = self.memory_plan, self.file
-        policy = POLICIES[self.config.evict]
-        residency = Residency(
-            device=Arena(SlotPool(plan.device_pages), policy()),
-            host=Arena(SlotPool(plan.host_pages), policy()),
-            page_bytes=self.model.geometry.page_bytes,
-            telemetry=self.telemetry,
-            disk_bytes=lambda: file.file_bytes if file is not None else 0,
-        )
-        return TierStack(self.model.geometry, self.config.part_tokens, residency)
-
-    def _make_memory(self) -> TierMemory:
-        plan, geometry, config = self.memory_plan, self.model.geometry, self.config
-        transfer = None
-        if self.file is not None:
-            transfer = Transfer(
-                self.file,
-                geometry,
-                self.telemetry,
-                write_buffers=plan.write_buffers,
-                part_pages=config.part_tokens // geometry.page_tokens,
-                stream_depth=plan.stream_depth,
-                io_threads=config.io_threads,
-                deadline=config.io_deadline_seconds,
-            )
-        on_cuda = self.model.device.type == "cuda"
-        return TierMemory(
-            geometry=geometry,
-            device=DeviceTier(geometry, plan.device_pages, self.model.device),
-            host=HostTier(geometry, plan.host_pages, pinned=on_cuda),
-            transfer=transfer,
-            scratch=torch.empty(
-                2, geometry.num_kv_heads, config.part_tokens, geometry.head_dim,
-                dtype=getattr(torch, geometry.dtype), device=self.model.device,
-            ),
-        )  # fmt: skip
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """What was allocated."""
+        return self._parts.plan
 
     # -- sequences ---------------------------------------------------------------------------
 
     def new_sequence(self) -> Sequence:
         """Make the empty main sequence; its sealed segments go to the file, if there is one."""
         table = PageTable(self._stack.pool, self.model.geometry.page_tokens)
-        return Sequence(table, on_disk=self.file is not None)
+        return Sequence(table, on_disk=self._parts.file is not None)
 
     def resume(self) -> Sequence:
         """Make the sequence that the session file holds; no KV is read yet but the last page.
@@ -145,14 +83,14 @@ class Engine:
             PageCorrupt: The last page fails its checksum.
             OverBudget: The host tier has no slot for it.
         """
-        assert self.file is not None and self._named
+        file = self._session
+        assert file is not None
         sequence = self.new_sequence()
-        sequence.token_ids.extend(int(token) for token in self.file.token_ids)
-        self._stack.adopt(sequence, self.file.kv_tokens)
-        if self.file.tail_tokens:
+        sequence.token_ids.extend(int(token) for token in file.token_ids)
+        self._stack.adopt(sequence, file.kv_tokens)
+        if file.tail_tokens:
             slot = self._stack.residency.need_host(sequence.table.pages[-1], ())
-            page = self._memory.host.page(slot)
-            self.file.read_tail(memoryview(page.view(torch.uint8).numpy().reshape(-1)))
+            file.read_tail(self._memory.host.bytes_of(slot))
         return sequence
 
     def fork(self, sequence: Sequence) -> Sequence:
@@ -199,8 +137,7 @@ class Engine:
         while True:
             end = self._step_end(sequence.num_tokens, total)
             logits = self._step(sequence, end, observer)
-            self._save_full_segments(sequence)
-            self._checkpoint_if_due(sequence)
+            self._keeper.after_step(sequence)
             if on_step is not None:
                 on_step()
             if end == total:
@@ -281,48 +218,6 @@ class Engine:
 
     # -- keeping -----------------------------------------------------------------------------
 
-    def _save_full_segments(self, sequence: Sequence) -> None:
-        geometry = self.model.geometry
-        full = sequence.num_tokens // geometry.segment_tokens * geometry.pages_per_segment
-        self._save(sequence, full)
-
-    def _save(self, sequence: Sequence, end_page: int) -> None:
-        """Queue every full page below `end_page` that lies only in memory."""
-        if not sequence.on_disk:
-            return
-        size = self.model.geometry.pages_per_segment
-        indices = self._stack.unsaved(sequence, end_page)
-        for segment in sorted({index // size for index in indices}):
-            members = [index for index in indices if index // size == segment]
-            run = PageRun(SegmentId(segment), members[0] % size, len(members))
-            with self.telemetry.phase(Phase.COMPUTE):
-                self._queue_run(sequence, run)
-            for index in members:
-                place = DiskPlace(SegmentId(segment), index % size)
-                self._stack.residency.settle(sequence.table.pages[index], disk=place)
-        if indices:
-            self._stack.residency.publish()
-
-    def _queue_run(self, sequence: Sequence, run: PageRun) -> None:
-        geometry, memory = self.model.geometry, self._memory
-        assert memory.transfer is not None
-        first = run.segment * geometry.pages_per_segment + run.first
-        pages = sequence.table.pages[first : first + run.num_pages]
-        slots = [self._stack.residency.need_host(page, ()) for page in pages]
-        for half in Part:
-            for layer in range(geometry.num_layers):
-                buffer = memory.transfer.take_buffer()
-                for row, slot in enumerate(slots):
-                    buffer.pages[row].copy_(
-                        memory.host.view(layer, half, slot, 0, geometry.page_tokens)
-                    )
-                memory.transfer.write(buffer, run, half, layer)
-
-    def _checkpoint_if_due(self, sequence: Sequence) -> None:
-        due = time.monotonic() - self._last_commit > self.config.checkpoint_seconds
-        if due and self._named and sequence.on_disk:
-            self.commit(sequence)
-
     def commit(
         self,
         sequence: Sequence,
@@ -330,7 +225,7 @@ class Engine:
         spans: list[dict[str, object]] | None = None,
         notes: dict[str, object] | None = None,
     ) -> None:
-        """Make everything computed so far durable in the session file.
+        """Make everything computed so far durable in the session file, if there is one.
 
         Args:
             sequence: The main sequence.
@@ -340,32 +235,7 @@ class Engine:
         Raises:
             StorageError: The disk is full or failed; the last commit stands.
         """
-        if not self._named or self.file is None:
-            return
-        page_tokens = self.model.geometry.page_tokens
-        self._save(sequence, sequence.num_tokens // page_tokens)
-        with self.telemetry.phase(Phase.WRITE):
-            if self._memory.transfer is not None:
-                self._memory.transfer.drain()
-            self.file.commit(
-                token_ids=sequence.token_ids[self._committed_ids :],
-                kv_tokens=sequence.num_tokens,
-                spans=spans or [],
-                notes=notes,
-                tail=self._tail(sequence),
-            )
-        self._committed_ids = len(sequence.token_ids)
-        self._last_commit = time.monotonic()
-        self._stack.residency.publish()
-
-    def _tail(self, sequence: Sequence) -> memoryview | None:
-        used = sequence.table.tokens_in_last_page
-        if not used:
-            return None
-        slot = self._stack.residency.need_host(sequence.table.pages[-1], ())
-        page = self._memory.host.page(slot).clone()
-        page[:, :, :, used:] = 0
-        return memoryview(page.view(torch.uint8).numpy().reshape(-1))
+        self._keeper.commit(sequence, spans=spans, notes=notes)
 
     def check_integrity(self) -> None:
         """Recount pages, slots and counts; raises AssertionError on our own bug."""
@@ -375,17 +245,5 @@ class Engine:
         """Stop the threads and close the file; whatever was not committed is gone."""
         if self._memory.transfer is not None:
             self._memory.transfer.close()
-        if self.file is not None:
-            self.file.close()
-
-
-def identity_of(model: LoadedModel) -> Identity:
-    """What a session file of this model must have been computed with."""
-    return Identity(
-        model=model.name,
-        weights=model.weights_fingerprint,
-        tokenizer=model.tokenizer_fingerprint,
-        template=model.template_fingerprint,
-        rope=model.rope_fingerprint,
-        dtype=model.geometry.dtype,
-    )
+        if self._parts.file is not None:
+            self._parts.file.close()

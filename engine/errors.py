@@ -1,9 +1,9 @@
 """The one error tree of kvcli. Everything a user can cause or meet is one of these.
 
-    KVError                     exit 1   the root; carries `advice`, one sentence on what to do next
+    KVError                     exit 1   the root; carries `advice`, one sentence on what to do
     ├── ConfigError             exit 2   an option or a combination of options makes no sense
-    ├── NothingReadable         exit 3   no input could be read (all pages scanned, all files skipped)
-    ├── OverBudget              exit 4   does not fit a budget or the window; raised before any compute
+    ├── NothingReadable         exit 3   no input could be read (all scanned, all skipped)
+    ├── OverBudget              exit 4   does not fit a budget or the window; before any compute
     ├── SessionError            exit 5   a session file cannot be used
     │   ├── NotASession                  foreign bytes, or truncated before its first commit
     │   ├── UnsupportedVersion           written by a newer kvcli

@@ -87,7 +87,7 @@ class Telemetry:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Book the time inside to `phase`; the engine's thread only. Nests: the inner one counts."""
+        """Book the time inside to `phase`; the engine's thread only. The inner one counts."""
         outer = self._switch(phase)
         try:
             yield

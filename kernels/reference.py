@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 ROWS = 128
-"""Query rows scored at once, to bound the fp32 score matrix (128 rows x 2,048 keys = 1 MiB a head)."""
+"""Query rows scored at once, to bound the fp32 scores (128 rows x 2,048 keys: 1 MiB a head)."""
 
 
 def attention_part(
@@ -32,7 +32,7 @@ def attention_part(
 
     Args:
         queries: `[num_heads, T, head_dim]`, rotated.
-        keys: `[num_kv_heads, N, head_dim]`, rotated; heads are grouped, `num_heads % num_kv_heads == 0`.
+        keys: `[num_kv_heads, N, head_dim]`, rotated; `num_heads % num_kv_heads == 0`.
         values: `[num_kv_heads, N, head_dim]`.
         scaling: Factor on the scores.
         first_query: Position of the first query, tokens.

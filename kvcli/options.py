@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import typer
 from typer.models import OptionInfo
 

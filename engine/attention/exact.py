@@ -18,7 +18,7 @@ from engine.model.hook import LayerSpec
 from engine.model.rope import Rope
 from engine.tiers.disk import PageRun
 from engine.tiers.plan import PartPlan, StepPlan
-from engine.types import Part, SegmentId
+from engine.types import Part, SegmentId, Tier
 from kernels.attention import attention_part, merge
 
 
@@ -52,9 +52,8 @@ class ExactAttention:
         order = [(layer, i) for layer, parts in enumerate(self._visible) for i in parts]
         self._past = PastReader(plan, memory, rope, order)
         for copy in plan.copies:
-            {"device": memory.device, "host": memory.host}[copy.tier.value].copy(
-                copy.source, copy.target
-            )
+            tier = memory.device if copy.tier is Tier.DEVICE else memory.host
+            tier.copy(copy.source, copy.target)
 
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, spec: LayerSpec
@@ -75,7 +74,6 @@ class ExactAttention:
         rotated = self._rope.rotate(queries, first, spec.rope)
         own = self._rope.rotate(keys, first, spec.rope), values
         self._store(layer, keys, own[0], values)
-        parts: list[tuple[int, int, Tensor, Tensor]] = []
         out: Tensor | None = None
         lse = torch.empty(0)
         for index in self._visible[layer]:
@@ -123,8 +121,11 @@ class ExactAttention:
         geometry, transfer = self._memory.geometry, self._memory.transfer
         assert transfer is not None
         begin = segment * geometry.segment_tokens - self._plan.first_token
-        pages = tensor[:, begin : begin + geometry.segment_tokens].unflatten(
-            1, (geometry.pages_per_segment, geometry.page_tokens)
+        pages = tensor[:, begin : begin + geometry.segment_tokens].reshape(
+            geometry.num_kv_heads,
+            geometry.pages_per_segment,
+            geometry.page_tokens,
+            geometry.head_dim,
         )
         buffer = transfer.take_buffer()
         buffer.pages.copy_(pages.transpose(0, 1))

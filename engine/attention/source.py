@@ -100,10 +100,16 @@ class PastReader:
             self._stream.close()
 
     def _slots(self, piece: Piece, slot: SlotId, layer: int, half: Part) -> Tensor:
-        """View the device slots of a piece as `[num_kv_heads, num_pages, page_tokens, head_dim]`."""
+        """View the device slots of a piece, `[num_kv_heads, num_pages, page_tokens, head_dim]`."""
         size = self._memory.geometry.page_tokens
         view = self._memory.device.view(layer, half, slot, 0, piece.num_pages * size)
-        return view.unflatten(1, (piece.num_pages, size))
+        return self._paged(view, piece)
+
+    def _paged(self, view: Tensor, piece: Piece) -> Tensor:
+        geometry = self._memory.geometry
+        return view.view(
+            geometry.num_kv_heads, piece.num_pages, geometry.page_tokens, geometry.head_dim
+        )
 
     def _to_scratch(
         self, part: PartPlan, piece: Piece, staged: StreamBuffer | None, layer: int, rope_index: int
@@ -111,8 +117,7 @@ class PastReader:
         size = self._memory.geometry.page_tokens
         begin, count = piece.first_page * size, piece.num_pages * size
         halves = [
-            half[:, begin : begin + count].unflatten(1, (piece.num_pages, size))
-            for half in self._memory.scratch
+            self._paged(half[:, begin : begin + count], piece) for half in self._memory.scratch
         ]
         slot = piece.slot if piece.tier is Tier.DEVICE else piece.promote
         if slot is None:
@@ -131,7 +136,7 @@ class PastReader:
         keys: Tensor,
         values: Tensor,
     ) -> None:
-        """Rotate and copy a piece from host or disk into `[num_kv_heads, num_pages, P, D]` views."""
+        """Rotate and copy a piece at rest into `[num_kv_heads, num_pages, P, D]` views."""
         if piece.slot is not None:
             host = self._memory.host
             rest = [host.pages(layer, half, piece.slot, piece.num_pages) for half in Part]

@@ -1,0 +1,1 @@
+"""How pages at rest are coded. Only raw, the model's own dtype, exists today."""

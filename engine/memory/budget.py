@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from engine.errors import OverBudget
 from engine.types import KVGeometry
 
+SPARE_PAGES = 2
+"""Host slots beyond one segment: a fork of an unsealed sequence copies its last page and may add
+one."""
+
 WRITE_QUEUE_MAX = 64 << 20
 """Bytes; deeper queues only delay the back-pressure that a slow disk must exert anyway."""
 
@@ -64,13 +68,14 @@ def plan_memory(
     Raises:
         OverBudget: Less than one segment and its buffers fit.
     """
-    need = geometry.num_segments(num_tokens) * geometry.pages_per_segment
+    need = geometry.num_segments(num_tokens) * geometry.pages_per_segment + SPARE_PAGES
     part_bytes = part_tokens * geometry.token_bytes // geometry.num_layers
     stream_bytes = (stream_depth + 1) * part_bytes
     buffer_bytes = slice_buffer_bytes(geometry)
     write_buffers = max(4, min(WRITE_QUEUE_MAX, ram_bytes // 8) // buffer_bytes)
     fixed = stream_bytes + write_buffers * buffer_bytes
-    least = fixed + geometry.segment_bytes + (geometry.page_bytes if shared_memory else 0)
+    host_least = geometry.pages_per_segment + SPARE_PAGES
+    least = fixed + (host_least + shared_memory) * geometry.page_bytes
     if ram_bytes < least:
         raise OverBudget(
             f"the RAM budget of {ram_bytes:,} bytes is below the {least:,} bytes that one segment "
@@ -86,10 +91,10 @@ def plan_memory(
             f"Give --vram at least {-(-geometry.page_bytes // (1 << 20))}MiB.",
         )
     if shared_memory:
-        device_pages = min(device_pages, room - geometry.pages_per_segment)
+        device_pages = min(device_pages, room - host_least)
         room -= device_pages
     host_pages = min(need, room)
     if has_file and device_pages >= need:
-        host_pages = geometry.pages_per_segment
+        host_pages = host_least
     needs_disk = not has_file and host_pages < need
     return MemoryPlan(device_pages, host_pages, write_buffers, stream_depth, needs_disk, fixed)

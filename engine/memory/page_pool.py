@@ -1,7 +1,7 @@
 """Logical pages and who holds them.
 
-Owns the identity of pages and their reference counts. Does not know where a page lies, what is in it
-or how large it is: places in an arena are `SlotPool`'s, residency is the tier stack's.
+Owns the identity of pages and their reference counts. Does not know where a page lies, what is in
+it or how large it is: places in an arena are `SlotPool`'s, residency is `tiers.residency`'s.
 
 Invariant: a page is live if and only if its count is positive; ids are never reused, so an id kept
 by mistake can never name another page.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 
 from engine.errors import ConfigError, ModelError

@@ -1,8 +1,8 @@
 """The device tier: rotated pages, laid out so that attention reads a run of pages as one view.
 
 Owns one arena `[num_layers, 2, num_kv_heads, capacity * page_tokens, head_dim]`: page slots are
-neighbours along the token axis, so pages in neighbouring slots are one `[num_kv_heads, N, head_dim]`
-view. Does not know which page lies in a slot.
+neighbours along the token axis, so pages in neighbouring slots are one view `[num_kv_heads, N,
+head_dim]`. Does not know which page lies in a slot.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ class HostTier:
             pin_memory=pinned,
         )
 
-    def page(self, slot: SlotId) -> Tensor:
-        """Give `[num_layers, 2, num_kv_heads, page_tokens, head_dim]`; a contiguous view."""
-        return self._arena[slot]
+    def bytes_of(self, slot: SlotId) -> memoryview:
+        """The memory of one page, `page_bytes` bytes in the order of the session file's tail."""
+        return memoryview(self._arena[slot].view(torch.uint8).numpy().reshape(-1).data)
 
     def view(self, layer: int, part: Part, slot: SlotId, offset: int, num_tokens: int) -> Tensor:
         """Give `[num_kv_heads, num_tokens, head_dim]` of one page; a view."""

@@ -1,8 +1,8 @@
 """Where every page lies, and which page leaves a full tier.
 
-Owns residency, slots and eviction. Device holds rotated pages; host and disk hold them at rest. The
-tiers are inclusive: a page may leave the device tier only while a copy lies below, and the host tier
-only while it lies on disk, so that eviction is always a drop and never a write. Ids only.
+Owns residency, slots and eviction. Device holds rotated pages; host and disk hold them at rest.
+The tiers are inclusive: a page may leave the device tier only while a copy lies below, and the host
+tier only while it lies on disk, so that eviction is always a drop and never a write. Ids only.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Residency:
             raise OverBudget(
                 f"the host tier of {self.host.slots.capacity} pages is full of pages that lie "
                 "nowhere else",
-                "Give more --ram, or name a session file by --session so that pages can move there.",
+                "Give more --ram, or a session file by --session so that pages can move there.",
             )
         return slot
 

@@ -5,7 +5,7 @@ which segments stream to the writer, where each earlier page is read from. `resi
 places; `attention` and `transfer` execute the plan.
 
 A step reads every page of its past. Re-admitting a page that a full tier lacks would push out one
-that the same step needs, so pages that are missing are streamed, and take a slot only if one is free.
+that the same step needs, so missing pages are streamed, and take a slot only if one is free.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.errors import OverBudget
+from engine.memory.budget import SPARE_PAGES
 from engine.memory.page_pool import PagePool
 from engine.memory.page_table import CopyOnWrite
 from engine.sequence import Sequence
@@ -101,7 +102,9 @@ class TierStack:
         size, first = self.geometry.page_tokens, sequence.table.num_tokens
         pages = sequence.table.pages
         self._admit_new(pages, range(-(-first // size), len(pages)), busy)
-        host_is_cache = self.residency.host.slots.capacity > self.geometry.pages_per_segment
+        host_is_cache = (
+            self.residency.host.slots.capacity > self.geometry.pages_per_segment + SPARE_PAGES
+        )
         targets = []
         for index in range(first // size, len(pages)):
             page = pages[index]
@@ -175,7 +178,7 @@ class TierStack:
     def abort(self, sequence: Sequence, plan: StepPlan) -> None:
         """Undo a plan whose step failed: nothing it reserved remains, nothing it read is lost.
 
-        Pages that were being promoted are dropped from the device tier, for they may be half filled.
+        Pages that were being promoted leave the device tier, for they may be half filled.
         """
         for part in plan.parts:
             for source in part.sources:

@@ -1,8 +1,8 @@
 """Executes plans: threads that read and write, bounded buffers, reads that run ahead of compute.
 
-Owns the I/O threads, the write queue and the stream buffers. Decides nothing about which page moves.
-The threads only move and check bytes; every tensor operation stays on the engine's thread, which
-keeps results independent of timing and both cores free for compute.
+Owns the I/O threads, the write queue and the stream buffers. Decides nothing about which page
+moves. The threads only move and check bytes; every tensor operation stays on the engine's thread,
+which keeps results independent of timing.
 
 Back-pressure: writing takes a buffer from a bounded pool and waits when there is none, so the write
 queue can never outgrow its budget and nothing is dropped.

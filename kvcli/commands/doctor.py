@@ -16,7 +16,7 @@ from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 from rich.table import Table
 from rich.text import Text
 

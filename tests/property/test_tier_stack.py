@@ -96,7 +96,7 @@ class StackMachine(RuleBasedStateMachine):
                     content[target.offset : target.offset + target.num_tokens] = names[
                         begin : begin + target.num_tokens
                     ]
-        assert [t for t in self.read_past(plan)] == self.truth[id(sequence)]
+        assert list(self.read_past(plan)) == self.truth[id(sequence)]
         for segment in plan.direct:
             for index in range(4):
                 begin = segment * 8 + index * 2 - first

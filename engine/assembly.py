@@ -1,0 +1,158 @@
+"""Putting the parts of an engine together: budget, stack, tiers, threads.
+
+Owns the order in which things are allocated: the plan first, then memory within it. Computes
+nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.attention.source import TierMemory
+from engine.config import EngineConfig
+from engine.errors import IdentityMismatch
+from engine.memory.budget import MemoryPlan, plan_memory
+from engine.memory.slot_pool import SlotPool
+from engine.model.load import LoadedModel
+from engine.policies import POLICIES
+from engine.session import Identity, SessionFile
+from engine.telemetry import Telemetry
+from engine.tiers.device import DeviceTier
+from engine.tiers.host import HostTier
+from engine.tiers.residency import Arena, Residency
+from engine.tiers.stack import TierStack
+from engine.tiers.transfer import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """Everything an engine runs on."""
+
+    plan: MemoryPlan
+    stack: TierStack
+    memory: TierMemory
+    file: SessionFile | None
+    """Where pages go: the session file, or a nameless one that ends with the engine."""
+
+
+def assemble(
+    model: LoadedModel,
+    config: EngineConfig,
+    telemetry: Telemetry,
+    *,
+    num_tokens: int,
+    file: SessionFile | None,
+) -> Assembly:
+    """Plan memory and allocate it.
+
+    Args:
+        model: A loaded model.
+        config: Settings.
+        telemetry: Where work will be booked.
+        num_tokens: Tokens the longest sequence may grow to.
+        file: The session file, if there is one.
+
+    Raises:
+        OverBudget: The budgets do not hold one segment; nothing was allocated.
+        IdentityMismatch: The file belongs to another model or other pages.
+        StorageError: Pages must go to disk, and the spill folder cannot be written.
+    """
+    geometry = model.geometry
+    if file is not None:
+        require_identity(file, model)
+    plan = plan_memory(
+        geometry,
+        num_tokens=num_tokens,
+        ram_bytes=config.ram_bytes,
+        device_bytes=config.device_bytes,
+        shared_memory=model.device.type == "cpu",
+        has_file=file is not None,
+        part_tokens=config.part_tokens,
+        stream_depth=config.stream_depth,
+    )
+    if plan.needs_disk:
+        file = SessionFile.spill(config.spill_folder or Path(tempfile.gettempdir()), geometry)
+    stack = _stack(model, config, telemetry, plan, file)
+    stack.residency.publish()
+    return Assembly(plan, stack, _memory(model, config, telemetry, plan, file), file)
+
+
+def identity_of(model: LoadedModel) -> Identity:
+    """What a session file of this model must have been computed with."""
+    return Identity(
+        model=model.name,
+        weights=model.weights_fingerprint,
+        tokenizer=model.tokenizer_fingerprint,
+        template=model.template_fingerprint,
+        rope=model.rope_fingerprint,
+        dtype=model.geometry.dtype,
+    )
+
+
+def require_identity(file: SessionFile, model: LoadedModel) -> None:
+    """Refuse a session file of another model or with other pages.
+
+    Raises:
+        IdentityMismatch: Names what differs.
+    """
+    file.identity.require_same(identity_of(model))
+    if file.geometry != model.geometry:
+        raise IdentityMismatch(
+            f"{file.path}: its pages are {file.geometry}, this run wants {model.geometry}",
+            "Give the --page-tokens it was made with, or ingest the documents again.",
+        )
+
+
+def _stack(
+    model: LoadedModel,
+    config: EngineConfig,
+    telemetry: Telemetry,
+    plan: MemoryPlan,
+    file: SessionFile | None,
+) -> TierStack:
+    policy = POLICIES[config.evict]
+    residency = Residency(
+        device=Arena(SlotPool(plan.device_pages), policy()),
+        host=Arena(SlotPool(plan.host_pages), policy()),
+        page_bytes=model.geometry.page_bytes,
+        telemetry=telemetry,
+        disk_bytes=lambda: file.file_bytes if file is not None else 0,
+    )
+    return TierStack(model.geometry, config.part_tokens, residency)
+
+
+def _memory(
+    model: LoadedModel,
+    config: EngineConfig,
+    telemetry: Telemetry,
+    plan: MemoryPlan,
+    file: SessionFile | None,
+) -> TierMemory:
+    geometry = model.geometry
+    transfer = None
+    if file is not None:
+        transfer = Transfer(
+            file,
+            geometry,
+            telemetry,
+            write_buffers=plan.write_buffers,
+            part_pages=config.part_tokens // geometry.page_tokens,
+            stream_depth=plan.stream_depth,
+            io_threads=config.io_threads,
+            deadline=config.io_deadline_seconds,
+        )
+    return TierMemory(
+        geometry=geometry,
+        device=DeviceTier(geometry, plan.device_pages, model.device),
+        host=HostTier(geometry, plan.host_pages, pinned=model.device.type == "cuda"),
+        transfer=transfer,
+        scratch=torch.empty(
+            (2, geometry.num_kv_heads, config.part_tokens, geometry.head_dim),
+            dtype=getattr(torch, geometry.dtype),
+            device=model.device,
+        ),
+    )

@@ -1,0 +1,21 @@
+"""`kvcli summarize`: read everything and write a summary.
+
+Owns nothing but the order of the calls.
+"""
+
+from __future__ import annotations
+
+from kvcli import run as runs
+from kvcli.options import RunOptions
+from kvcli.prompts import SUMMARY_QUESTION
+
+
+def run(options: RunOptions, paths: tuple[str, ...]) -> None:
+    """Summarise files and folders.
+
+    Raises:
+        KVError: Whatever stops the run.
+    """
+    with runs.start(options, paths, question=SUMMARY_QUESTION, session=options.session) as job:
+        job.read()
+        job.tell(job.ask(SUMMARY_QUESTION, is_request=True))

@@ -1,0 +1,180 @@
+"""A conversation over documents: finish reading, ask, cite, keep.
+
+Owns the turns of one sequence: what is appended, what is measured for citations, when it is
+committed. Knows prompts and the engine; prints nothing and reads no files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from tokenizers.decoders import DecodeStream
+from torch import Tensor
+
+from engine.attention.mass import MassObserver, excess_mass, lookup_layers
+from engine.config import SamplingConfig
+from engine.engine import Engine
+from engine.errors import OverBudget
+from engine.sequence import Sequence
+from kvcli.citations import cite
+from kvcli.corpus.source_map import SourceMap
+from kvcli.prompts import NEUTRAL_QUESTION, PromptBuilder
+from kvcli.results import Citation
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer and what it cost."""
+
+    text: str
+    citations: tuple[Citation, ...]
+    new_tokens: int
+    first_token_s: float
+    """From the question to its first token."""
+    decode_s: float
+    """From the first token to the last."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Turns over one sequence.
+
+    Args:
+        engine: Computes and keeps.
+        builder: Encodes questions.
+        sequence: Documents, then turns.
+        source_map: Where the documents' tokens came from.
+        turns: Questions answered so far.
+        check_stop: Called between steps and tokens; raises to stop.
+    """
+
+    engine: Engine
+    builder: PromptBuilder
+    sequence: Sequence
+    source_map: SourceMap
+    turns: int
+    check_stop: Callable[[], None]
+    neutral: Tensor | None = None
+    """Attention mass of a neutral question, `[layers, num_heads, num_pages]`, once it is known."""
+
+    def read(self, task: str) -> int:
+        """Compute whatever has no KV yet: the documents, or the rest of them.
+
+        Returns:
+            Tokens computed.
+        """
+        waiting = len(self.sequence.token_ids) - self.sequence.num_tokens
+        if waiting:
+            self._compute(task, None)
+        if self.neutral is None and self.turns == 0:
+            self.neutral = self._measure_neutral()
+        return waiting
+
+    def ask(
+        self,
+        question: str,
+        sampling: SamplingConfig,
+        on_text: Callable[[str], None],
+        *,
+        is_request: bool = False,
+    ) -> Answer:
+        """Ask and stream the answer.
+
+        Args:
+            question: Plain text.
+            sampling: How to answer.
+            on_text: Given each piece of the answer as it comes.
+            is_request: Not a question but a request that names nothing to look for (a summary): it
+                is cited by what was attended to while the answer was written, instead of by what
+                the question attended to.
+
+        Raises:
+            OverBudget: Question and answer do not fit the window; nothing was computed.
+        """
+        started = time.monotonic()
+        ids = self._question_ids(question, is_request)
+        self._require_room(len(ids), sampling.max_tokens)
+        asked, written = self._observer(), self._observer()
+        self.sequence.token_ids.extend(ids)
+        logits = self._compute("question", None if is_request else asked)
+        self.turns += 1
+        stream = DecodeStream(skip_special_tokens=True)
+        text, first_s, count = "", 0.0, 0
+        self._publish("answer")
+        for token in self.engine.generate(
+            self.sequence, logits, sampling, observer=written if is_request else None
+        ):
+            count += 1
+            first_s = first_s or time.monotonic() - started
+            piece = stream.step(self.builder.backend, token) or ""
+            text += piece
+            on_text(piece)
+            self.check_stop()
+        decode_s = max(0.0, time.monotonic() - started - first_s)
+        citations = self._cite(written if is_request else asked)
+        return Answer(text.strip(), citations, count, first_s, decode_s)
+
+    def save(self, notes: dict[str, object] | None = None) -> None:
+        """Compute the KV of the last token, so that nothing waits, and commit."""
+        if self.sequence.num_tokens < len(self.sequence.token_ids) <= self.engine.model.window:
+            self.engine.compute(self.sequence)
+        self.engine.commit(self.sequence, notes=notes)
+
+    def _question_ids(self, question: str, is_request: bool) -> list[int]:
+        if self.turns == 0:
+            first = self.builder.first_request if is_request else self.builder.first_question
+            return first(question)
+        return self.builder.next_question(question, self.sequence.token_ids[-1])
+
+    def _require_room(self, question_tokens: int, answer_tokens: int) -> None:
+        used, window = len(self.sequence.token_ids), self.engine.model.window
+        need = used + question_tokens + answer_tokens
+        if need > window:
+            raise OverBudget(
+                f"{used:,} tokens so far, {question_tokens:,} of the question and "
+                f"{answer_tokens:,} for the answer are {need:,}: more than the window of "
+                f"{window:,}",
+                "Ask for less with --max-tokens, shorten the question, or start a new session.",
+            )
+
+    def _compute(self, task: str, observer: MassObserver | None) -> Tensor:
+        def on_step() -> None:
+            self._publish(task)
+            self.check_stop()
+
+        self._publish(task)
+        return self.engine.compute(self.sequence, observer=observer, on_step=on_step)
+
+    def _publish(self, task: str) -> None:
+        done, total = self.sequence.num_tokens, len(self.sequence.token_ids)
+        self.engine.telemetry.publish_task(task, done, total)
+
+    def _observer(self) -> MassObserver:
+        geometry = self.engine.model.geometry
+        spans = self.source_map.spans
+        end = spans[-1].end_token if spans else 0
+        return MassObserver(
+            lookup_layers(self.engine.model.layers), geometry.page_tokens, geometry.num_pages(end)
+        )
+
+    def _measure_neutral(self) -> Tensor | None:
+        """Where any question looks, by a neutral one on a fork; None if it does not fit."""
+        fork = self.engine.fork(self.sequence)
+        try:
+            fork.token_ids.extend(self.builder.first_question(NEUTRAL_QUESTION))
+            if len(fork.token_ids) > self.engine.model.window:
+                return None
+            observer = self._observer()
+            self.engine.compute(fork, observer=observer)
+            return observer.mass()
+        finally:
+            self.engine.drop(fork)
+
+    def _cite(self, observed: MassObserver) -> tuple[Citation, ...]:
+        mass = observed.mass()
+        neutral = torch.zeros_like(mass) if self.neutral is None else self.neutral
+        scores = excess_mass(mass, neutral)
+        return cite(scores.tolist(), self.source_map, self.engine.model.geometry.page_tokens)

@@ -1,0 +1,77 @@
+"""What kvcli keeps in a session file beside the pages: turns, sources, the neutral mass.
+
+Owns the notes' keys. The session file stores them without looking inside.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.errors import SessionError
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """State of a conversation."""
+
+    model: str
+    """What `--model` was, for the next run's default."""
+    sources: tuple[str, ...]
+    """Paths of the documents, in order."""
+    mode: str
+    turns: int
+    """Questions answered."""
+    document_tokens: int
+    """Leading tokens that are documents; questions come behind them."""
+    neutral: Tensor | None
+    """Attention mass of a neutral question, `[layers, num_heads, num_pages]`."""
+
+    def to_json(self) -> dict[str, object]:
+        """The notes as the session file takes them."""
+        fields: dict[str, object] = {
+            "model": self.model,
+            "sources": list(self.sources),
+            "mode": self.mode,
+            "turns": self.turns,
+            "document_tokens": self.document_tokens,
+        }
+        if self.neutral is not None:
+            data = self.neutral.numpy().astype(np.float16).tobytes()
+            fields["neutral"] = {
+                "shape": list(self.neutral.shape),
+                "float16": base64.b64encode(data).decode("ascii"),
+            }
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Notes:
+        """The inverse of `to_json`.
+
+        Raises:
+            SessionError: A note is missing or malformed.
+        """
+        try:
+            return cls(
+                model=str(fields["model"]),
+                sources=tuple(str(source) for source in fields["sources"]),
+                mode=str(fields["mode"]),
+                turns=int(fields["turns"]),
+                document_tokens=int(fields["document_tokens"]),
+                neutral=_tensor(fields["neutral"]) if "neutral" in fields else None,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise SessionError(
+                f"the session's notes are unusable: {error!r}", "Ingest the documents again."
+            ) from error
+
+
+def _tensor(value: Mapping[str, Any]) -> Tensor:
+    data = np.frombuffer(base64.b64decode(value["float16"]), np.float16)
+    return torch.from_numpy(data.astype(np.float32)).view([int(size) for size in value["shape"]])
