@@ -15,7 +15,7 @@ import torch
 from engine.attention.source import TierMemory
 from engine.config import EngineConfig
 from engine.errors import IdentityMismatch
-from engine.memory.budget import MemoryPlan, plan_memory
+from engine.memory.budget import FORK_TOKENS, MemoryPlan, plan_memory
 from engine.memory.slot_pool import SlotPool
 from engine.model.load import LoadedModel
 from engine.policies import POLICIES
@@ -46,6 +46,7 @@ def assemble(
     *,
     num_tokens: int,
     file: SessionFile | None,
+    fork_tokens: int = FORK_TOKENS,
 ) -> Assembly:
     """Plan memory and allocate it.
 
@@ -55,6 +56,7 @@ def assemble(
         telemetry: Where work will be booked.
         num_tokens: Tokens the longest sequence may grow to.
         file: The session file, if there is one.
+        fork_tokens: Tokens that sequences beside the main one may hold.
 
     Raises:
         OverBudget: The budgets do not hold one segment; nothing was allocated.
@@ -73,6 +75,7 @@ def assemble(
         has_file=file is not None,
         part_tokens=config.part_tokens,
         stream_depth=config.stream_depth,
+        fork_tokens=fork_tokens,
     )
     if plan.needs_disk:
         file = SessionFile.spill(config.spill_folder or Path(tempfile.gettempdir()), geometry)
@@ -122,7 +125,9 @@ def _stack(
         telemetry=telemetry,
         disk_bytes=lambda: file.file_bytes if file is not None else 0,
     )
-    return TierStack(model.geometry, config.part_tokens, residency)
+    windows = [spec.sliding_window for spec in model.layers]
+    reach = None if None in windows else max(window for window in windows if window is not None)
+    return TierStack(model.geometry, config.part_tokens, residency, reach)
 
 
 def _memory(

@@ -7,17 +7,19 @@ prompts and no screens. A caller appends ids to a `Sequence` and calls `compute`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import torch
 from torch import Tensor
 
 from engine.assembly import assemble
 from engine.attention.exact import ExactAttention
-from engine.attention.mass import MassObserver
+from engine.attention.observer import Observer, QueryRecorder
+from engine.attention.probe import probe
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import OverBudget
 from engine.keeper import Keeper
-from engine.memory.budget import MemoryPlan
+from engine.memory.budget import FORK_TOKENS, MemoryPlan
 from engine.memory.page_table import PageTable
 from engine.model.load import LoadedModel
 from engine.sampler import Sampler
@@ -36,6 +38,7 @@ class Engine:
         telemetry: Where work is booked.
         num_tokens: Tokens the longest sequence may grow to; memory is planned for them.
         file: The session file that takes sealed segments, if the work is to be kept.
+        fork_tokens: Tokens that sequences beside the main one may hold.
 
     Raises:
         OverBudget: The budgets do not hold one segment; nothing was allocated.
@@ -50,11 +53,19 @@ class Engine:
         *,
         num_tokens: int,
         file: SessionFile | None = None,
+        fork_tokens: int = FORK_TOKENS,
     ) -> None:
         self.model = model
         self.config = config
         self.telemetry = telemetry
-        self._parts = assemble(model, config, telemetry, num_tokens=num_tokens, file=file)
+        self._parts = assemble(
+            model,
+            config,
+            telemetry,
+            num_tokens=num_tokens,
+            file=file,
+            fork_tokens=fork_tokens,
+        )
         self._stack, self._memory = self._parts.stack, self._parts.memory
         self._session = file
         self._keeper = Keeper(
@@ -72,7 +83,22 @@ class Engine:
     # -- sequences ---------------------------------------------------------------------------
 
     def new_sequence(self) -> Sequence:
-        """Make the empty main sequence; its sealed segments go to the file, if there is one."""
+        """Make the empty main sequence; its sealed segments go to the file, if there is one.
+
+        A file holds one sequence: the main one before it and its forks must have been dropped, and
+        a session that has KV is resumed instead.
+        """
+        file = self._parts.file
+        assert file is None or not (self._stack.pool.live() or file.kv_tokens), "the file is taken"
+        return self._empty_sequence()
+
+    def side_sequence(self) -> Sequence:
+        """Make an empty sequence beside the main one; it stays in memory."""
+        sequence = self._empty_sequence()
+        sequence.on_disk = False
+        return sequence
+
+    def _empty_sequence(self) -> Sequence:
         table = PageTable(self._stack.pool, self.model.geometry.page_tokens)
         return Sequence(table, on_disk=self._parts.file is not None)
 
@@ -85,7 +111,7 @@ class Engine:
         """
         file = self._session
         assert file is not None
-        sequence = self.new_sequence()
+        sequence = self._empty_sequence()
         sequence.token_ids.extend(int(token) for token in file.token_ids)
         self._stack.adopt(sequence, file.kv_tokens)
         if file.tail_tokens:
@@ -96,7 +122,9 @@ class Engine:
     def fork(self, sequence: Sequence) -> Sequence:
         """Make a sequence that shares every page so far; what it adds stays in memory."""
         table = sequence.table.fork()
-        return Sequence(table, list(sequence.token_ids), on_disk=False)
+        return Sequence(
+            table, list(sequence.token_ids), on_disk=False, local_window=sequence.local_window
+        )
 
     def drop(self, sequence: Sequence) -> None:
         """Release a sequence's pages."""
@@ -109,14 +137,14 @@ class Engine:
         self,
         sequence: Sequence,
         *,
-        observer: MassObserver | None = None,
+        observer: Observer | None = None,
         on_step: Callable[[], None] | None = None,
     ) -> Tensor:
         """Compute the KV of every token that has none yet; at least one must wait.
 
         Args:
             sequence: Its ids beyond `num_tokens` are computed.
-            observer: Collects attention mass.
+            observer: Watches the attention.
             on_step: Called after each step, when everything is consistent; may raise to stop.
 
         Returns:
@@ -129,7 +157,7 @@ class Engine:
         """
         total = len(sequence.token_ids)
         assert sequence.num_tokens < total
-        if total > self.model.window:
+        if sequence.local_window is None and total > self.model.window:
             raise OverBudget(
                 f"{total:,} tokens do not fit the model's window of {self.model.window:,}",
                 "Ask with fewer documents or a model with a longer window.",
@@ -154,20 +182,18 @@ class Engine:
         return min(total, first + self.config.step_tokens)
 
     @torch.inference_mode()
-    def _step(self, sequence: Sequence, end: int, observer: MassObserver | None) -> Tensor:
+    def _step(self, sequence: Sequence, end: int, observer: Observer | None) -> Tensor:
         first = sequence.num_tokens
         with self.telemetry.phase(Phase.COMPUTE):
             plan = self._stack.plan_step(sequence, end - first)
-            attention = ExactAttention(
-                plan, self._memory, self.model.rope, self.model.layers, observer
-            )
             try:
-                logits = self._forward(sequence.token_ids[first:end], plan, attention)
+                with closing(
+                    ExactAttention(plan, self._memory, self.model.rope, self.model.layers, observer)
+                ) as attention:
+                    logits = self._forward(sequence.token_ids[first:end], plan, attention)
             except BaseException:
-                attention.close()
                 self._stack.abort(sequence, plan)
                 raise
-            attention.close()
             self._stack.complete(sequence, plan)
         return logits
 
@@ -190,7 +216,7 @@ class Engine:
         logits: Tensor,
         sampling: SamplingConfig,
         *,
-        observer: MassObserver | None = None,
+        observer: Observer | None = None,
     ) -> Iterator[int]:
         """Generate an answer token by token; the ids are appended to the sequence as they come.
 
@@ -200,7 +226,7 @@ class Engine:
             sequence: Where the answer goes.
             logits: Logits after its last token, from `compute`.
             sampling: How to choose.
-            observer: Collects attention mass.
+            observer: Watches the attention.
 
         Yields:
             Token ids; an end-of-turn token is appended to the sequence but not yielded.
@@ -215,6 +241,24 @@ class Engine:
             yield token
             if produced + 1 < sampling.max_tokens:
                 logits = self.compute(sequence, observer=observer)
+
+    def probe(self, sequence: Sequence, recorder: QueryRecorder) -> Tensor:
+        """Score every page of a sequence by the mass that recorded queries put on it.
+
+        Args:
+            sequence: Its pages may lie anywhere.
+            recorder: Queries recorded from a question's step.
+
+        Returns:
+            `[layers, num_heads, num_pages]` fp32, see `engine.attention.probe`.
+
+        Raises:
+            PageCorrupt: A page read back fails its checksum.
+            StorageError: The device failed.
+        """
+        with self.telemetry.phase(Phase.COMPUTE):
+            parts = self._stack.plan_scan(sequence)
+            return probe(parts, self._memory, self.model.layers, recorder.queries)
 
     # -- keeping -----------------------------------------------------------------------------
 

@@ -77,6 +77,7 @@ class Keeper:
         if self._file is None or not self._is_named:
             return
         assert self._memory.transfer is not None
+        assert sequence.on_disk, "forks stay in memory"
         self._save(sequence, sequence.num_tokens // self._geometry.page_tokens)
         self._memory.transfer.drain()
         with self._telemetry.phase(Phase.WRITE):

@@ -27,16 +27,17 @@ class Sampler:
             logits: `[vocab_size]`, any float dtype, any device.
 
         Raises:
-            KVError: The logits hold no finite value: the model or its KV is damaged.
+            KVError: The largest logit is no number: the model or its KV is damaged.
         """
         scores = logits.float().cpu()
-        if not torch.isfinite(scores).any() or torch.isnan(scores).any():
+        if not torch.isfinite(scores.max()):
             raise KVError("the model gave logits that are not numbers", "Check the model's files.")
         if self._config.repetition_penalty != 1.0 and self._answer:
             seen = torch.tensor(sorted(set(self._answer)))
             penalty = self._config.repetition_penalty
             values = scores[seen]
-            scores[seen] = torch.where(values > 0, values / penalty, values * penalty)
+            weaker = torch.where(values > 0, values / penalty, values * penalty)
+            scores = scores.index_copy(0, seen, weaker)
         token = self._draw(scores)
         self._answer.append(token)
         return token

@@ -19,6 +19,9 @@ class Sequence:
     on_disk: bool = False
     """Whether sealed segments of this sequence go to the session file. Forks stay in memory."""
 
+    local_window: int | None = None
+    """Tokens before a step that it attends to, beside the sinks (bounded); None: all (exact)."""
+
     @property
     def num_tokens(self) -> int:
         """Tokens that have KV."""

@@ -60,7 +60,14 @@ def attention_part(
     return out.reshape(num_heads, num_queries, head_dim), lse.reshape(num_heads, num_queries)
 
 
-def page_lse(queries: Tensor, keys: Tensor, *, scaling: float, page_tokens: int) -> Tensor:
+def page_lse(
+    queries: Tensor,
+    keys: Tensor,
+    *,
+    scaling: float,
+    page_tokens: int,
+    softcap: float | None = None,
+) -> Tensor:
     """Give the log-sum-exp of the scores within each page, for attention mass per page.
 
     Args:
@@ -68,6 +75,7 @@ def page_lse(queries: Tensor, keys: Tensor, *, scaling: float, page_tokens: int)
         keys: `[num_kv_heads, N, head_dim]`, rotated, starting at a page border.
         scaling: Factor on the scores.
         page_tokens: Tokens per page.
+        softcap: `softcap * tanh(score / softcap)` if given.
 
     Returns:
         `[num_heads, T, ceil(N / page_tokens)]` fp32.
@@ -76,6 +84,8 @@ def page_lse(queries: Tensor, keys: Tensor, *, scaling: float, page_tokens: int)
     num_kv_heads, num_keys, _ = keys.shape
     rows = queries.reshape(num_kv_heads, -1, head_dim)
     scores = torch.matmul(rows, keys.transpose(-1, -2)).float() * scaling
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
     missing = -num_keys % page_tokens
     if missing:
         scores = torch.nn.functional.pad(scores, (0, missing), value=float("-inf"))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.attention.mass import MassObserver
+from engine.attention.observer import Observer
 from engine.attention.source import PastReader, TierMemory
 from engine.model.hook import LayerSpec
 from engine.model.rope import Rope
@@ -30,7 +30,7 @@ class ExactAttention:
         memory: The tiers.
         rope: Rotation by position.
         layers: One spec per layer.
-        observer: Collects attention mass, if given.
+        observer: Watches, if given.
     """
 
     def __init__(
@@ -39,17 +39,18 @@ class ExactAttention:
         memory: TierMemory,
         rope: Rope,
         layers: Sequence[LayerSpec],
-        observer: MassObserver | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._plan = plan
         self._memory = memory
         self._rope = rope
         self._observer = observer
-        self._visible = [
-            [i for i, part in enumerate(plan.parts) if _is_visible(plan, part, spec)]
+        # A page that enters the device tier does so in every layer, for whoever looks further back.
+        self._reads = [
+            [i for i, part in enumerate(plan.parts) if part.promotes or _sees(plan, part, spec)]
             for spec in layers
         ]
-        order = [(layer, i) for layer, parts in enumerate(self._visible) for i in parts]
+        order = [(layer, i) for layer, parts in enumerate(self._reads) for i in parts]
         self._past = PastReader(plan, memory, rope, order)
         for copy in plan.copies:
             tier = memory.device if copy.tier is Tier.DEVICE else memory.host
@@ -74,15 +75,22 @@ class ExactAttention:
         rotated = self._rope.rotate(queries, first, spec.rope)
         own = self._rope.rotate(keys, first, spec.rope), values
         self._store(layer, keys, own[0], values)
+        if self._observer is not None:
+            self._observer.begin_layer(layer, queries)
         out: Tensor | None = None
         lse = torch.empty(0)
-        for index in self._visible[layer]:
+        for index in self._reads[layer]:
             part = self._plan.parts[index]
             past = self._past.read(layer, index, spec.rope, own)
+            if not _sees(self._plan, part, spec):
+                continue
+            turned = rotated
+            if part.gap:
+                turned = self._rope.rotate(queries, first - part.gap, spec.rope)
             if self._observer is not None:
-                self._observer.see(layer, rotated, past[0], spec, part.first_token)
+                self._observer.see(layer, turned, past[0], spec, part.first_token)
             part_out, part_lse = attention_part(
-                rotated, *past, scaling=spec.scaling, first_query=first,
+                turned, *past, scaling=spec.scaling, first_query=first - part.gap,
                 first_key=part.first_token, window=spec.sliding_window, softcap=spec.softcap,
             )  # fmt: skip
             out, lse = _join(out, lse, part_out, part_lse)
@@ -132,11 +140,12 @@ class ExactAttention:
         transfer.write(buffer, PageRun(segment, 0, geometry.pages_per_segment), half, layer)
 
 
-def _is_visible(plan: StepPlan, part: PartPlan, spec: LayerSpec) -> bool:
+def _sees(plan: StepPlan, part: PartPlan, spec: LayerSpec) -> bool:
     """Whether the first query, which sees furthest back, sees the part's last key."""
     if spec.sliding_window is None:
         return True
-    return plan.first_token - (part.first_token + part.num_tokens - 1) < spec.sliding_window
+    last_key = part.first_token + part.num_tokens - 1
+    return plan.first_token - part.gap - last_key < spec.sliding_window
 
 
 def _join(

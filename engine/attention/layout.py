@@ -61,10 +61,15 @@ class PartLayout:
         return tuple((piece.first_page, piece.run) for piece in self.pieces if piece.run)
 
 
-def layout_part(plan: StepPlan, part: PartPlan) -> PartLayout:
-    """Work out how a part is gathered."""
+def layout_part(plan: StepPlan | None, part: PartPlan) -> PartLayout:
+    """Work out how a part is gathered.
+
+    Args:
+        plan: The step that gathers it; None for a scan, which has no tokens of its own.
+        part: The part.
+    """
     slots = [s.slot if s.tier is Tier.DEVICE else s.promote for s in part.sources]
-    if part.own and plan.targets[0].offset == 0:
+    if plan is not None and part.own and plan.targets[0].offset == 0:
         slots.append(plan.targets[0].device)
     first = slots[0]
     in_one_run = first is not None and slots == list(range(first, first + len(slots)))

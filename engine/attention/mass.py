@@ -44,6 +44,9 @@ class MassObserver:
         self._sum: Tensor | None = None
         self._queries = 0
 
+    def begin_layer(self, layer: int, queries: Tensor) -> None:
+        """Nothing to see before the first part."""
+
     def see(
         self, layer: int, queries: Tensor, keys: Tensor, spec: LayerSpec, first_key: int
     ) -> None:
@@ -57,7 +60,14 @@ class MassObserver:
             first_key: Position of the first key; starts a page.
         """
         if layer in self._rows:
-            lse = page_lse(queries, keys, scaling=spec.scaling, page_tokens=self._page_tokens)
+            assert spec.sliding_window is None, "such a layer does not see every page"
+            lse = page_lse(
+                queries,
+                keys,
+                scaling=spec.scaling,
+                page_tokens=self._page_tokens,
+                softcap=spec.softcap,
+            )
             self._seen.append((first_key // self._page_tokens, lse))
 
     def end_layer(self, layer: int, lse: Tensor) -> None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from engine.errors import OverBudget
 from engine.types import KVGeometry
 
-SPARE_PAGES = 2
-"""Host slots beyond one segment: a fork of an unsealed sequence copies its last page and may add
-one."""
+FORK_TOKENS = 64
+"""What a fork of an unsealed sequence may add, in the smallest host tier; enough for a short
+question."""
+
+LEAST_WRITE_BUFFERS = 4
 
 WRITE_QUEUE_MAX = 64 << 20
 """Bytes; deeper queues only delay the back-pressure that a slow disk must exert anyway."""
@@ -26,7 +28,7 @@ class MemoryPlan:
     device_pages: int
     """Slots in the device tier."""
     host_pages: int
-    """Slots in the host tier; at least one segment, where an unsealed segment grows."""
+    """Slots in the host tier; at least `least_host_pages`."""
     write_buffers: int
     """Slice-sized buffers between compute and the writer."""
     stream_depth: int
@@ -35,6 +37,12 @@ class MemoryPlan:
     """Whether the pages at rest do not fit the host tier."""
     fixed_bytes: int
     """Bytes of the write queue and the stream buffers."""
+
+
+def least_host_pages(geometry: KVGeometry, fork_tokens: int = FORK_TOKENS) -> int:
+    """Slots of the smallest host tier: a growing segment, and a fork's copy of its last page with
+    the pages of `fork_tokens` more."""
+    return geometry.pages_per_segment + 1 + geometry.num_pages(fork_tokens)
 
 
 def slice_buffer_bytes(geometry: KVGeometry) -> int:
@@ -52,6 +60,7 @@ def plan_memory(
     has_file: bool,
     part_tokens: int,
     stream_depth: int,
+    fork_tokens: int = FORK_TOKENS,
 ) -> MemoryPlan:
     """Split the budgets, or refuse before anything is computed.
 
@@ -64,24 +73,27 @@ def plan_memory(
         has_file: Whether a session file takes sealed segments.
         part_tokens: Tokens per attention part, the size of a stream buffer.
         stream_depth: Parts read ahead.
+        fork_tokens: Tokens that sequences beside the main one may hold.
 
     Raises:
         OverBudget: Less than one segment and its buffers fit.
     """
-    need = geometry.num_segments(num_tokens) * geometry.pages_per_segment + SPARE_PAGES
+    host_least = least_host_pages(geometry, fork_tokens)
+    need = (geometry.num_segments(num_tokens) - 1) * geometry.pages_per_segment + host_least
     part_bytes = part_tokens * geometry.token_bytes // geometry.num_layers
     stream_bytes = (stream_depth + 1) * part_bytes
     buffer_bytes = slice_buffer_bytes(geometry)
-    write_buffers = max(4, min(WRITE_QUEUE_MAX, ram_bytes // 8) // buffer_bytes)
-    fixed = stream_bytes + write_buffers * buffer_bytes
-    host_least = geometry.pages_per_segment + SPARE_PAGES
-    least = fixed + (host_least + shared_memory) * geometry.page_bytes
+    least = stream_bytes + LEAST_WRITE_BUFFERS * buffer_bytes
+    least += (host_least + shared_memory) * geometry.page_bytes
     if ram_bytes < least:
         raise OverBudget(
             f"the RAM budget of {ram_bytes:,} bytes is below the {least:,} bytes that one segment "
             f"of {geometry.segment_tokens} tokens and its buffers take",
             f"Give --ram at least {-(-least // (1 << 20))}MiB.",
         )
+    more_bytes = min(WRITE_QUEUE_MAX, ram_bytes // 16, ram_bytes - least)
+    write_buffers = LEAST_WRITE_BUFFERS + more_bytes // buffer_bytes
+    fixed = stream_bytes + write_buffers * buffer_bytes
     room = (ram_bytes - fixed) // geometry.page_bytes
     device_pages = need if device_bytes is None else min(need, device_bytes // geometry.page_bytes)
     if device_bytes is not None and device_pages < 1:

@@ -43,11 +43,14 @@ class PartPlan:
     own: bool
     """Whether the single new token of a decode step is the last of this part."""
     sources: tuple[PageSource, ...]
+    gap: int = 0
+    """Positions between this part and the rest of what the step attends to, to be left out of its
+    distance: the queries turn back by as much for this part alone."""
 
     @property
-    def reads_disk(self) -> bool:
-        """Whether any page comes from the session file."""
-        return any(source.tier is Tier.DISK for source in self.sources)
+    def promotes(self) -> bool:
+        """Whether any page enters the device tier on the way."""
+        return any(source.promote is not None for source in self.sources)
 
 
 @dataclass(frozen=True, slots=True)

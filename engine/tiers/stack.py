@@ -4,8 +4,9 @@ Owns the decisions of a step: which new pages enter the device tier, which lie i
 which segments stream to the writer, where each earlier page is read from. `residency` keeps the
 places; `attention` and `transfer` execute the plan.
 
-A step reads every page of its past. Re-admitting a page that a full tier lacks would push out one
-that the same step needs, so missing pages are streamed, and take a slot only if one is free.
+A step reads every page of its past that some layer sees. Re-admitting a page that a full tier lacks
+would push out one that the same step needs, so missing pages are streamed, and take a slot only if
+one is free.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.errors import OverBudget
-from engine.memory.budget import SPARE_PAGES
+from engine.memory.budget import least_host_pages
 from engine.memory.page_pool import PagePool
 from engine.memory.page_table import CopyOnWrite
 from engine.sequence import Sequence
@@ -33,11 +34,13 @@ class TierStack:
         geometry: Shape of the KV.
         part_tokens: Tokens per attention part.
         residency: Places of all pages.
+        reach: Tokens that the layer which sees furthest sees back, its own included; None for all.
     """
 
     geometry: KVGeometry
     part_tokens: int
     residency: Residency
+    reach: int | None = None
     pool: PagePool = field(default_factory=PagePool)
 
     # -- before a step -----------------------------------------------------------------------
@@ -102,9 +105,7 @@ class TierStack:
         size, first = self.geometry.page_tokens, sequence.table.num_tokens
         pages = sequence.table.pages
         self._admit_new(pages, range(-(-first // size), len(pages)), busy)
-        host_is_cache = (
-            self.residency.host.slots.capacity > self.geometry.pages_per_segment + SPARE_PAGES
-        )
+        host_is_cache = self.residency.host.slots.capacity > least_host_pages(self.geometry)
         targets = []
         for index in range(first // size, len(pages)):
             page = pages[index]
@@ -133,15 +134,61 @@ class TierStack:
 
     def _plan_parts(self, sequence: Sequence, first: int, num_new: int) -> tuple[PartPlan, ...]:
         size, page_tokens = self.part_tokens, self.geometry.page_tokens
+        if sequence.local_window is not None:
+            bounded = self._plan_bounded(sequence, first, num_new, sequence.local_window)
+            if bounded is not None:
+                return bounded
         own = num_new == 1
         end = first + 1 if own else first
+        seen = 0 if self.reach is None else max(0, first + 1 - self.reach)
         parts = []
-        for begin in range(0, end, size):
+        for begin in range(seen // size * size, end, size):
             stop = min(begin + size, end)
             past = range(begin // page_tokens, -(-min(stop, first) // page_tokens))
             sources = tuple(self._source(sequence.table.pages, index) for index in past)
             parts.append(PartPlan(begin, stop - begin, own and stop == end, sources))
         return tuple(parts)
+
+    def _plan_bounded(
+        self, sequence: Sequence, first: int, num_new: int, window: int
+    ) -> tuple[PartPlan, ...] | None:
+        """Plan the sinks and the local window at compact positions (arXiv 2309.17453).
+
+        Returns:
+            None while nothing lies between the two: then the whole past is seen.
+        """
+        page_tokens, pages = self.geometry.page_tokens, sequence.table.pages
+        start = (first - window) // page_tokens * page_tokens
+        if start <= SINK_TOKENS:
+            return None
+        own = num_new == 1
+        end = first + 1 if own else first
+        sinks = tuple(self._source(pages, i) for i in range(SINK_TOKENS // page_tokens))
+        parts = [PartPlan(0, SINK_TOKENS, False, sinks, gap=start - SINK_TOKENS)]
+        for begin in range(start, end, self.part_tokens):
+            stop = min(begin + self.part_tokens, end)
+            past = range(begin // page_tokens, -(-min(stop, first) // page_tokens))
+            sources = tuple(self._source(pages, index) for index in past)
+            parts.append(PartPlan(begin, stop - begin, own and stop == end, sources))
+        return tuple(parts)
+
+    def plan_scan(self, sequence: Sequence) -> tuple[PartPlan, ...]:
+        """Say where the keys at rest of every token are read from, part by part."""
+        page_tokens, pages = self.geometry.page_tokens, sequence.table.pages
+        parts = []
+        for begin in range(0, sequence.num_tokens, self.part_tokens):
+            stop = min(begin + self.part_tokens, sequence.num_tokens)
+            indices = range(begin // page_tokens, -(-stop // page_tokens))
+            sources = tuple(self._source_at_rest(pages[index]) for index in indices)
+            parts.append(PartPlan(begin, stop - begin, False, sources))
+        return tuple(parts)
+
+    def _source_at_rest(self, page: PageId) -> PageSource:
+        place = self.residency.of(page)
+        if place.host is not None:
+            return PageSource(page, Tier.HOST, place.host, place.disk, None)
+        assert place.disk is not None, "every page lies at rest in the host tier or on disk"
+        return PageSource(page, Tier.DISK, None, place.disk, None)
 
     def _source(self, pages: list[PageId], index: int) -> PageSource:
         page = pages[index]

@@ -6,6 +6,9 @@ which keeps results independent of timing.
 
 Back-pressure: writing takes a buffer from a bounded pool and waits when there is none, so the write
 queue can never outgrow its budget and nothing is dropped.
+
+A write that failed, or a call that was given up, ends the use of the file: pages believed to lie on
+disk may not, and a buffer may still be in the hands of a thread. Every later call says so again.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ class ReadJob:
     layer: int
     runs: tuple[tuple[int, PageRun], ...]
     """Each with the index within the part of its first page."""
+    halves: tuple[Part, ...] = (Part.KEYS, Part.VALUES)
 
 
 class StreamBuffer:
@@ -87,7 +91,7 @@ class Transfer:
         self._free: queue.SimpleQueue[PageBuffer] = queue.SimpleQueue()
         for _ in range(write_buffers):
             self._free.put(PageBuffer(geometry, geometry.pages_per_segment))
-        self._writes: dict[SegmentId, deque[Future[None]]] = {}
+        self._queued: deque[tuple[SegmentId, Future[None]]] = deque()
         self._failure: BaseException | None = None
         self._streams = [StreamBuffer(geometry, part_pages) for _ in range(stream_depth)]
 
@@ -108,17 +112,19 @@ class Transfer:
             try:
                 return self._free.get(timeout=self._deadline)
             except queue.Empty:
-                raise self._no_answer("write") from None
+                raise self._give_up("write") from None
 
     def write(self, buffer: PageBuffer, run: PageRun, half: Part, layer: int) -> None:
         """Queue a filled buffer; it returns to the pool when its bytes are handed to the file."""
-        pending = self._writes.setdefault(run.segment, deque())
-        pending.append(self._writer.submit(self._write, buffer, run, half, layer))
+        while self._queued and self._queued[0][1].done():
+            self._queued.popleft()
+        write = self._writer.submit(self._write, buffer, run, half, layer)
+        self._queued.append((run.segment, write))
 
     def _write(self, buffer: PageBuffer, run: PageRun, half: Part, layer: int) -> None:
         try:
-            if self._failure is None:
-                self._telemetry.count_written(write_run(self._file, run, half, layer, buffer))
+            self._raise_failure()
+            self._telemetry.count_written(write_run(self._file, run, half, layer, buffer))
         except BaseException as error:
             self._failure = error
             raise
@@ -132,17 +138,14 @@ class Transfer:
             StorageError: A write failed, or the writer does not answer.
         """
         with self._telemetry.phase(Phase.WRITE):
-            for pending in self._writes.values():
-                for future in pending:
-                    self._wait(future, "write")
-        self._writes.clear()
+            for _, write in self._queued:
+                self._wait(write, "write")
+        self._queued.clear()
         self._raise_failure()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            failure, self._failure = self._failure, None
-            self._writes.clear()
-            raise failure
+            raise self._failure
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -178,7 +181,7 @@ class Transfer:
         reads = [
             self._readers.submit(self._read, run, half, job.layer, buffer.halves[half], first)
             for first, run in job.runs
-            for half in Part
+            for half in job.halves
         ]
         return _Flight(buffer, reads)
 
@@ -191,21 +194,25 @@ class Transfer:
             read.result()
 
     def _read(self, run: PageRun, half: Part, layer: int, into: PageBuffer, first: int) -> None:
-        for write in tuple(self._writes.get(run.segment, ())):
-            write.result()
+        for segment, write in tuple(self._queued):
+            if segment == run.segment:
+                write.result()
+        self._raise_failure()
         self._telemetry.count_read(read_run(self._file, run, half, layer, into, first))
 
     def _wait(self, future: Future[None], what: str) -> None:
         try:
             future.result(timeout=self._deadline)
         except FutureTimeout:
-            raise self._no_answer(what) from None
+            raise self._give_up(what) from None
 
-    def _no_answer(self, what: str) -> StorageError:
-        return StorageError(
+    def _give_up(self, what: str) -> StorageError:
+        failure = StorageError(
             f"{self._file.path}: the disk did not answer a {what} within {self._deadline:g} s",
             "Check the disk; the session is safe up to its last checkpoint.",
         )
+        self._failure = failure
+        return failure
 
     def close(self) -> None:
         """Stop the threads; queued work is finished first."""

@@ -95,11 +95,13 @@ def test_strides_do_not_change_a_bit(queries: int) -> None:
         assert torch.equal(one[0], two[0]) and torch.equal(one[1], two[1])
 
 
-def test_page_lse_sums_to_the_whole() -> None:
+@pytest.mark.parametrize("softcap", [None, 0.5])
+def test_page_lse_sums_to_the_whole(softcap) -> None:
     q, k, v = random_qkv((6, 2), 3, 150, 32, torch.float32)
-    pages = attention.page_lse(q, k, scaling=0.125, page_tokens=64)
+    options = {"scaling": 0.125, "softcap": softcap}
+    pages = attention.page_lse(q, k, page_tokens=64, **options)
     assert pages.shape == (6, 3, 3)
-    _, lse = reference.attention_part(q, k, v, scaling=0.125)
+    _, lse = reference.attention_part(q, k, v, **options)
     assert torch.allclose(torch.logsumexp(pages, -1), lse, atol=1e-5)
-    alone = reference.attention_part(q, k[:, 128:], v[:, 128:], scaling=0.125)[1]
+    alone = reference.attention_part(q, k[:, 128:], v[:, 128:], **options)[1]
     assert torch.allclose(pages[..., 2], alone, atol=1e-5)

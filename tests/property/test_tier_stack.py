@@ -1,48 +1,62 @@
-"""State machines over pool, tables, policies and the tier stack, with absurdly small tiers."""
+"""A state machine over pool, tables, policies and the tier stack, with absurdly small tiers."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    initialize,
-    invariant,
-    multiple,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+import engine.tiers.stack
 from engine.errors import OverBudget
 from engine.memory.page_table import PageTable
 from engine.memory.slot_pool import SlotPool
 from engine.policies import POLICIES
 from engine.sequence import Sequence
 from engine.telemetry import Telemetry
-from engine.tiers.plan import DiskPlace
+from engine.tiers.plan import DiskPlace, PageSource, StepPlan
 from engine.tiers.residency import Arena, Residency
 from engine.tiers.stack import TierStack
 from engine.types import KVGeometry, SegmentId, Tier
 
+PAGE, SEGMENT, STEP, PART = 4, 16, 32, 32
+PER_SEGMENT = SEGMENT // PAGE
 GEOMETRY = KVGeometry(
-    num_layers=1, num_kv_heads=1, head_dim=1, dtype="float32", page_tokens=2, segment_tokens=8
+    num_layers=1,
+    num_kv_heads=1,
+    head_dim=1,
+    dtype="float32",
+    page_tokens=PAGE,
+    segment_tokens=SEGMENT,
 )
+PICK = st.integers(0, 5)
+SELDOM = st.sampled_from([False, False, False, True])
+
+
+@pytest.fixture(autouse=True)
+def few_sinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every page of such short sequences would be a sink and none ever evicted."""
+    monkeypatch.setattr(engine.tiers.stack, "SINK_TOKENS", 8)
 
 
 class StackMachine(RuleBasedStateMachine):
-    """Steps, forks, drops, saves and failed steps in any order.
+    """Steps, forks, drops, saves, evictions and failed steps in any order.
 
-    `written` is the model: which token of which page is where, told by the plans alone.
+    `slots` and `disk` are the model: what a page's bytes would be, as told by the plans alone.
+    `truth` is what each sequence consists of. The two must never part.
     """
 
-    sequences = Bundle("sequences")
-
     @initialize(
-        device=st.integers(1, 9), host=st.integers(4, 12), policy=st.sampled_from(sorted(POLICIES))
+        device=st.integers(1, 12),
+        host=st.integers(6, 50),
+        policy=st.sampled_from(sorted(POLICIES)),
+        reach=st.none() | st.integers(1, 80),
+        on_disk=st.sampled_from([True, True, False]),
+        count=st.integers(1, 60),
     )
-    def start(self, device: int, host: int, policy: str) -> None:
+    def start(
+        self, device: int, host: int, policy: str, reach: int | None, on_disk: bool, count: int
+    ) -> None:
         self.telemetry = Telemetry()
         residency = Residency(
             device=Arena(SlotPool(device), POLICIES[policy]()),
@@ -51,133 +65,170 @@ class StackMachine(RuleBasedStateMachine):
             telemetry=self.telemetry,
             disk_bytes=lambda: 0,
         )
-        self.stack = TierStack(GEOMETRY, 16, residency)
+        self.stack = TierStack(GEOMETRY, PART, residency, reach)
         self.slots: dict[tuple[Tier, int], list[str | None]] = {}
-        self.disk: dict[tuple[int, int], list[str | None]] = {}
-        self.truth: dict[int, list[str]] = {}
+        self.disk: dict[DiskPlace, list[str]] = {}
+        self.live: list[Sequence] = []
+        self.truth: dict[Sequence, list[str]] = {}
         self.names = 0
+        self.begin(on_disk)
+        self.compute(0, count, fails=False)
 
-    def _name(self) -> str:
-        self.names += 1
-        return f"t{self.names}"
+    def begin(self, on_disk: bool) -> None:
+        sequence = Sequence(PageTable(self.stack.pool, GEOMETRY.page_tokens), on_disk=on_disk)
+        self.live.append(sequence)
+        self.truth[sequence] = []
 
-    @rule(target=sequences, on_disk=st.booleans())
-    def new_sequence(self, on_disk: bool):
-        on_disk = on_disk and not self.disk and not any(s.on_disk for s in self.live())
-        sequence = Sequence(PageTable(self.stack.pool, 2), on_disk=on_disk)
-        self.truth[id(sequence)] = []
-        self.kept = [*getattr(self, "kept", []), sequence]
-        return sequence
+    # -- what may happen ---------------------------------------------------------------------
 
-    def live(self) -> list[Sequence]:
-        return getattr(self, "kept", [])
+    @rule(pick=PICK, count=st.integers(1, 80), fails=SELDOM)
+    def compute(self, pick: int, count: int, fails: bool) -> None:
+        """Steps end at segment borders, as the engine cuts them; the last one may fail."""
+        sequence = self.live[pick % len(self.live)]
+        end = sequence.num_tokens + count
+        while (first := sequence.num_tokens) < end:
+            stop = min(end, first - first % SEGMENT + (SEGMENT if first % SEGMENT else STEP))
+            if not self.step(sequence, stop - first, fails and stop == end):
+                return
 
-    @rule(sequence=sequences, count=st.integers(1, 20), fails=st.booleans())
-    def step(self, sequence: Sequence, count: int, fails: bool) -> None:
-        first = sequence.num_tokens
-        if first % 8:
-            count = min(count, 8 - first % 8)
-        before = [(p, list(s.table.pages)) for p, s in enumerate(self.live()) if s is not sequence]
+    def step(self, sequence: Sequence, count: int, fails: bool) -> bool:
+        """Run one step; returns whether it was done."""
+        others = {s: list(s.table.pages) for s in self.live if s is not sequence}
+        before = list(sequence.table.pages)
         try:
             plan = self.stack.plan_step(sequence, count)
         except OverBudget:
-            self.check_tokens(sequence)
-            return
+            assert sequence.table.pages == before, "a refused step changed the table"
+            return False
         for copy in plan.copies:
             self.slots[copy.tier, copy.target] = list(self.slots[copy.tier, copy.source])
-        names = [self._name() for _ in range(count)]
-        for target in plan.targets:
-            begin = target.first_token - first
-            for tier, slot in ((Tier.DEVICE, target.device), (Tier.HOST, target.host)):
-                if slot is not None:
-                    if target.offset == 0:
-                        self.slots[tier, slot] = [None, None]
-                    content = self.slots[tier, slot]
-                    content[target.offset : target.offset + target.num_tokens] = names[
-                        begin : begin + target.num_tokens
-                    ]
-        assert list(self.read_past(plan)) == self.truth[id(sequence)]
-        for segment in plan.direct:
-            for index in range(4):
-                begin = segment * 8 + index * 2 - first
-                self.disk[segment, index] = list(names[begin : begin + 2])
+        names = [f"t{self.names + i}" for i in range(count)]
+        self.names += count
+        self.store(plan, names)
+        self.check_past(plan, self.truth[sequence])
         if fails:
             self.stack.abort(sequence, plan)
-            for segment in plan.direct:
-                for index in range(4):
-                    del self.disk[segment, index]
         else:
             self.stack.complete(sequence, plan)
-            self.truth[id(sequence)] += names
-        for position, pages in before:
-            assert self.live()[position].table.pages == pages, "another sequence's table changed"
+            self.truth[sequence] += names
+        assert {s: s.table.pages for s in others} == others, "another sequence's table changed"
+        return not fails
 
-    def read_past(self, plan):
-        """What attention would read, token by token, promotions included."""
-        for part in plan.parts:
-            for number, source in enumerate(part.sources):
-                if source.tier is Tier.DISK:
-                    content = self.disk[source.place.segment, source.place.index]
-                else:
-                    content = self.slots[source.tier, source.slot]
-                if source.promote is not None:
-                    self.slots[Tier.DEVICE, source.promote] = list(content)
-                begin = part.first_token + number * 2
-                yield from content[: max(0, min(2, plan.first_token - begin))]
+    @rule(pick=PICK, count=st.integers(1, 5))
+    def decode(self, pick: int, count: int) -> None:
+        for _ in range(count):
+            self.compute(pick, 1, fails=False)
 
-    @rule(sequence=sequences)
-    def save(self, sequence: Sequence) -> None:
-        """Write every full page that lies only in memory, as a commit does."""
-        if not sequence.on_disk:
-            return
-        for index in self.stack.unsaved(sequence, sequence.num_tokens // 2):
-            page = sequence.table.pages[index]
-            slot = self.stack.residency.of(page).host
-            place = DiskPlace(SegmentId(index // 4), index % 4)
-            self.disk[place.segment, place.index] = list(self.slots[Tier.HOST, slot])
-            self.stack.residency.settle(page, disk=place)
+    @rule(segments_only=st.booleans())
+    def save(self, segments_only: bool) -> None:
+        """Write full pages that lie only in memory, all or those of full segments."""
+        for sequence in self.live:
+            if sequence.on_disk:
+                end = sequence.num_tokens // PAGE
+                end -= end % PER_SEGMENT if segments_only else 0
+                for index in self.stack.unsaved(sequence, end):
+                    page = sequence.table.pages[index]
+                    slot = self.stack.residency.of(page).host
+                    place = DiskPlace(SegmentId(index // PER_SEGMENT), index % PER_SEGMENT)
+                    self.disk[place] = list(self.slots[Tier.HOST, slot])
+                    self.stack.residency.settle(page, disk=place)
 
-    @rule(target=sequences, sequence=sequences)
-    def fork(self, sequence: Sequence):
-        if len(self.live()) > 4:
-            return multiple()
-        twin = Sequence(sequence.table.fork(), on_disk=False)
-        self.truth[id(twin)] = list(self.truth[id(sequence)])
-        self.kept.append(twin)
-        return twin
+    @precondition(lambda self: len(self.live) < 4)
+    @rule(pick=PICK, count=st.integers(1, 20), fails=SELDOM)
+    def fork(self, pick: int, count: int, fails: bool) -> None:
+        """Fork and go on at once with one of the two, while the last page is shared."""
+        parent = self.live[pick % len(self.live)]
+        twin = Sequence(parent.table.fork(), on_disk=False)
+        self.live.append(twin)
+        self.truth[twin] = list(self.truth[parent])
+        self.compute(self.live.index(parent) if count % 2 else -1, count, fails)
 
-    @rule(sequence=consumes(sequences))
-    def drop(self, sequence: Sequence) -> None:
+    @precondition(lambda self: len(self.live) > 1)
+    @rule(pick=PICK)
+    def drop(self, pick: int) -> None:
+        sequence = self.live.pop(pick % len(self.live))
         self.stack.residency.forget(sequence.table.drop())
-        self.kept.remove(sequence)
+        del self.truth[sequence]
 
-    @rule(sequence=sequences)
-    def check_tokens(self, sequence: Sequence) -> None:
-        """Every token of every live sequence can still be found where residency says."""
-        for index, page in enumerate(sequence.table.pages):
-            place = self.stack.residency.of(page)
-            want = self.truth[id(sequence)][index * 2 : index * 2 + 2]
-            for tier, slot in ((Tier.DEVICE, place.device), (Tier.HOST, place.host)):
+    @precondition(lambda self: len(self.live) == 1)
+    @rule(on_disk=st.booleans())
+    def start_again(self, on_disk: bool) -> None:
+        """Drop the last sequence; the next one takes its places on disk."""
+        self.stack.residency.forget(self.live.pop().table.drop())
+        self.truth.clear()
+        self.begin(on_disk)
+
+    @rule(pick=PICK, first=st.integers(0, 15), count=st.integers(1, 8))
+    def evict(self, pick: int, first: int, count: int) -> None:
+        """Any page that may leave the device tier can leave it; slots become free."""
+        for page in self.live[pick % len(self.live)].table.pages[first : first + count]:
+            is_there = self.stack.residency.of(page).device is not None
+            if is_there and self.stack.residency.may_leave_device(page, ()):
+                self.stack.residency.drop_device(page)
+
+    # -- what a step does --------------------------------------------------------------------
+
+    def store(self, plan: StepPlan, names: list[str]) -> None:
+        """Put the step's own tokens where the plan says."""
+        for target in plan.targets:
+            begin = target.first_token - plan.first_token
+            own = names[begin : begin + target.num_tokens]
+            for tier, slot in ((Tier.DEVICE, target.device), (Tier.HOST, target.host)):
                 if slot is not None:
-                    assert self.slots[tier, slot][: len(want)] == want
-            if place.disk is not None:
-                assert self.disk[place.disk.segment, place.disk.index] == want
-            assert place.fastest is not None
+                    page = [None] * PAGE if target.offset == 0 else self.slots[tier, slot]
+                    page[target.offset : target.offset + target.num_tokens] = own
+                    self.slots[tier, slot] = page
+        for segment in plan.direct:
+            for index in range(PER_SEGMENT):
+                begin = segment * SEGMENT + index * PAGE - plan.first_token
+                self.disk[DiskPlace(segment, index)] = names[begin : begin + PAGE]
+
+    def check_past(self, plan: StepPlan, truth: list[str]) -> None:
+        """Attention reads the right tokens, at least as far back as some layer sees."""
+        reach = self.stack.reach
+        read = [
+            token
+            for part in plan.parts
+            for number, source in enumerate(part.sources)
+            for token in self.bring(source)[: plan.first_token - part.first_token - PAGE * number]
+        ]
+        assert read == truth[len(truth) - len(read) :]
+        assert len(read) >= (len(truth) if reach is None else min(len(truth), reach - 1))
+
+    def bring(self, source: PageSource) -> list[str | None]:
+        """What attention gets of a page; fills its device slot if it comes up."""
+        if source.tier is Tier.DISK:
+            page = self.disk[source.place]
+        else:
+            page = self.slots[source.tier, source.slot]
+        if source.promote is not None:
+            self.slots[Tier.DEVICE, source.promote] = list(page)
+        return page
+
+    # -- what always holds -------------------------------------------------------------------
+
+    @invariant()
+    def every_copy_of_every_page_is_right(self) -> None:
+        for sequence, tokens in self.truth.items():
+            for index, page in enumerate(sequence.table.pages):
+                place = self.stack.residency.of(page)
+                want = tokens[index * PAGE : (index + 1) * PAGE]
+                assert place.fastest is not None
+                for tier, slot in ((Tier.DEVICE, place.device), (Tier.HOST, place.host)):
+                    assert slot is None or self.slots[tier, slot][: len(want)] == want
+                assert place.disk is None or self.disk[place.disk] == want
 
     @invariant()
     def everything_adds_up(self) -> None:
-        if not hasattr(self, "stack"):
-            return
         self.stack.check_integrity()
         self.stack.residency.publish()
         sample = self.telemetry.sample()
         assert sum(tier.pages for tier in sample.tiers) == sample.total_pages
-        live = {page for s in self.live() for page in s.table.pages}
-        assert live == self.stack.pool.live()
+        assert {page for s in self.live for page in s.table.pages} == self.stack.pool.live()
 
 
 TestStack = StackMachine.TestCase
-TestStack.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestStack.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

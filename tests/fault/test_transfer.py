@@ -1,0 +1,154 @@
+"""The transfer threads over a disk that is slow or uneven: order, waiting, back-pressure."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from fake_disk import (
+    BUFFERS,
+    GEOMETRY,
+    SEGMENT_PAGES,
+    Call,
+    FakeDisk,
+    Gate,
+    check,
+    in_background,
+    jobs,
+    transferring,
+    write,
+)
+
+from engine.telemetry import Phase
+from engine.tiers.disk import PageRun
+from engine.types import Part, SegmentId
+
+
+def test_what_is_written_is_read_back_part_by_part() -> None:
+    with transferring(disk := FakeDisk()) as transfer:
+        for segment in range(2):
+            for half in Part:
+                for layer in range(GEOMETRY.num_layers):
+                    write(transfer, segment, half, layer)
+        transfer.drain()
+        assert len(disk.calls) == 2 * 2 * GEOMETRY.num_layers
+        for layer, buffer in enumerate(transfer.stream(jobs(0, 1))):
+            check(buffer, layer, 0, 1)
+
+
+def test_a_slow_writer_holds_the_producer_back() -> None:
+    """Never more slices wait than there are buffers; nothing is dropped; the wait is booked."""
+    gate = Gate("write")
+    with transferring(disk := FakeDisk(before=gate)) as transfer:
+        for layer in range(BUFFERS):
+            write(transfer, 0, Part.KEYS, layer)
+        blocked = in_background(lambda: write(transfer, 0, Part.VALUES, 0))
+        assert gate.arrived.acquire(timeout=20)
+        blocked.join(0.1)
+        assert blocked.is_alive() and not disk.calls
+        gate.open.set()
+        blocked.join(20)
+        transfer.drain()
+        assert len(disk.calls) == BUFFERS + 1
+        assert transfer._telemetry.sample().seconds[Phase.WRITE] > 0.05
+
+
+def test_reads_that_finish_out_of_order_are_given_in_order() -> None:
+    """The second job's reads end first; keys of a job may end after its values."""
+    late = threading.Event()
+
+    def before(call: Call) -> None:
+        if call == ("read", 0, Part.KEYS, 0):
+            assert late.wait(20)
+        elif call == ("read", 0, Part.VALUES, 1):
+            late.set()
+
+    disk = FakeDisk(before=before)
+    disk.fill(1)
+    with transferring(disk) as transfer:
+        for layer, buffer in enumerate(transfer.stream(jobs(0))):
+            check(buffer, layer, 0)
+    finished = [call[2:] for call in disk.calls]
+    assert finished.index((Part.VALUES, 1)) < finished.index((Part.KEYS, 0))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_reads_run_ahead_only_as_far_as_there_are_buffers(depth: int) -> None:
+    disk = FakeDisk()
+    disk.fill(1)
+    with transferring(disk, depth=depth) as transfer:
+        for layer, buffer in enumerate(transfer.stream(jobs(0))):
+            assert max(call[3] for call in disk.calls) <= layer + depth - 1
+            time.sleep(0.005)  # gives reads that run too far ahead the time to do harm
+            check(buffer, layer, 0)
+
+
+def test_a_page_that_is_still_being_written_is_waited_for() -> None:
+    gate = Gate("write")
+    with transferring(disk := FakeDisk(before=gate)) as transfer:
+        write(transfer, 0, Part.KEYS, 0)
+        write(transfer, 0, Part.VALUES, 0)
+        found: list[object] = []
+        reader = in_background(lambda: found.extend(transfer.stream(jobs(0)[:1])))
+        assert gate.arrived.acquire(timeout=20)
+        reader.join(0.1)
+        assert reader.is_alive() and not disk.calls, "it was read before it was written"
+        gate.open.set()
+        reader.join(20)
+        check(found[0], 0, 0)
+
+
+def test_a_segment_written_twice_is_read_as_written_last() -> None:
+    """As after a step that was aborted and run again."""
+    with transferring(FakeDisk()) as transfer:
+        for times in range(2):
+            for half in Part:
+                buffer = transfer.take_buffer()
+                buffer.pages.fill_(float(times))
+                transfer.write(buffer, PageRun(SegmentId(0), 0, SEGMENT_PAGES), half, 0)
+        (buffer,) = transfer.stream(jobs(0)[:1])
+        assert buffer.halves[Part.KEYS].pages[:SEGMENT_PAGES].eq(1.0).all()
+
+
+def test_stopping_early_waits_for_the_reads_under_way() -> None:
+    """Afterwards no thread writes into a buffer that the next stream uses."""
+    gate = Gate("read")
+    disk = FakeDisk(before=gate)
+    disk.fill(2)
+    with transferring(disk) as transfer:
+        stream = transfer.stream(jobs(0))
+        first = in_background(lambda: next(stream))
+        assert gate.arrived.acquire(timeout=20)
+        gate.open.set()
+        first.join(20)
+        gate.open.clear()
+        closing = in_background(stream.close)
+        closing.join(0.05)
+        gate.open.set()
+        closing.join(20)
+        done = len(disk.calls)
+        for layer, buffer in enumerate(transfer.stream(jobs(1))):
+            check(buffer, layer, 1)
+        assert {call[1] for call in disk.calls[done:]} == {1}
+
+
+def test_finished_writes_are_forgotten() -> None:
+    """A spill file is never drained; what waits must stay bounded over a million tokens."""
+    with transferring(FakeDisk()) as transfer:
+        for segment in range(50):
+            write(transfer, segment, Part.KEYS, 0)
+        assert len(transfer._queued) <= BUFFERS + 1
+
+
+def test_close_stops_every_thread() -> None:
+    with transferring(disk := FakeDisk()) as transfer:
+        disk.fill(1)
+        write(transfer, 0, Part.KEYS, 0)
+        list(transfer.stream(jobs(0)))
+        assert _io_threads()
+    assert not _io_threads()
+
+
+def _io_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("kv-")]
