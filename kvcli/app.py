@@ -122,7 +122,7 @@ def resume(
     """Go on with a session: finish its ingest, then answer or chat."""
     from kvcli.commands import resume
 
-    resume.run(options, session_file, question=" ".join(question) or None)
+    resume.run(options, session_file, question=" ".join(question) if question else None)
 
 
 @app.command()

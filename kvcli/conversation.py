@@ -7,11 +7,11 @@ committed. Knows prompts and the engine; prints nothing and reads no files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
-from tokenizers.decoders import DecodeStream
 from torch import Tensor
 
 from engine.attention.mass import MassObserver, excess_mass, lookup_layers
@@ -19,10 +19,23 @@ from engine.config import SamplingConfig
 from engine.engine import Engine
 from engine.errors import OverBudget
 from engine.sequence import Sequence
+from kvcli.answer_text import AnswerText
 from kvcli.citations import cite
 from kvcli.corpus.source_map import SourceMap
 from kvcli.prompts import NEUTRAL_QUESTION, PromptBuilder
 from kvcli.results import Citation
+from kvcli.stopping import StopRequested
+
+
+class Ending(Enum):
+    """Why an answer is over."""
+
+    DONE = "done"
+    """The model ended it."""
+    CUT = "cut"
+    """It reached the longest length allowed."""
+    STOPPED = "stopped"
+    """The user stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +44,9 @@ class Answer:
 
     text: str
     citations: tuple[Citation, ...]
+    ending: Ending
+    prompt_tokens: int
+    """Everything in front of the answer."""
     new_tokens: int
     first_token_s: float
     """From the question to its first token."""
@@ -47,18 +63,27 @@ class Conversation:
         builder: Encodes questions.
         sequence: Documents, then turns.
         source_map: Where the documents' tokens came from.
-        turns: Questions answered so far.
-        check_stop: Called between steps and tokens; raises to stop.
+        document_tokens: Leading tokens that are documents.
+        turns: Questions put so far.
+        check_stop: Called between steps and tokens; raises `StopRequested` to stop.
     """
 
     engine: Engine
     builder: PromptBuilder
     sequence: Sequence
     source_map: SourceMap
+    document_tokens: int
     turns: int
     check_stop: Callable[[], None]
     neutral: Tensor | None = None
     """Attention mass of a neutral question, `[layers, num_heads, num_pages]`, once it is known."""
+    is_asking: bool = False
+    """Whether a question has been put and its answer has not begun."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing has been asked yet, whatever became of the answer."""
+        return len(self.sequence.token_ids) <= self.document_tokens
 
     def read(self, task: str) -> int:
         """Compute whatever has no KV yet: the documents, or the rest of them.
@@ -69,7 +94,7 @@ class Conversation:
         waiting = len(self.sequence.token_ids) - self.sequence.num_tokens
         if waiting:
             self._compute(task, None)
-        if self.neutral is None and self.turns == 0:
+        if self.neutral is None and self.is_fresh:
             self.neutral = self._measure_neutral()
         return waiting
 
@@ -93,29 +118,47 @@ class Conversation:
 
         Raises:
             OverBudget: Question and answer do not fit the window; nothing was computed.
+            StopRequested: The user stopped before the answer began. The question stays, unanswered.
         """
         started = time.monotonic()
-        ids = self._question_ids(question, is_request)
+        ids = self.question_ids(question, is_request=is_request)
         self._require_room(len(ids), sampling.max_tokens)
-        asked, written = self._observer(), self._observer()
-        self.sequence.token_ids.extend(ids)
-        logits = self._compute("question", None if is_request else asked)
+        observer = self._observer()
+        self.is_asking = True
         self.turns += 1
-        stream = DecodeStream(skip_special_tokens=True)
-        text, first_s, count = "", 0.0, 0
+        self.sequence.token_ids.extend(ids)
+        logits = self._compute("question", None if is_request else observer)
+        self.is_asking = False
+        prompt_tokens = len(self.sequence.token_ids)
         self._publish("answer")
-        for token in self.engine.generate(
-            self.sequence, logits, sampling, observer=written if is_request else None
-        ):
-            count += 1
-            first_s = first_s or time.monotonic() - started
-            piece = stream.step(self.builder.backend, token) or ""
-            text += piece
-            on_text(piece)
-            self.check_stop()
-        decode_s = max(0.0, time.monotonic() - started - first_s)
-        citations = self._cite(written if is_request else asked)
-        return Answer(text.strip(), citations, count, first_s, decode_s)
+        tokens = self.engine.generate(
+            self.sequence, logits, sampling, observer=observer if is_request else None
+        )
+        writing = AnswerText(self.builder.backend, on_text)
+        ending = self._write(tokens, writing, self.sequence)
+        ended = time.monotonic()
+        begun = writing.started_at or ended
+        return Answer(
+            text=writing.text.strip(),
+            citations=self._cite(observer),
+            ending=ending,
+            prompt_tokens=prompt_tokens,
+            new_tokens=writing.num_tokens,
+            first_token_s=begun - started,
+            decode_s=ended - begun,
+        )
+
+    def _write(self, tokens: Iterator[int], writing: AnswerText, sequence: Sequence) -> Ending:
+        ending = Ending.DONE
+        try:
+            for token in tokens:
+                writing.add(token)
+                self.check_stop()
+        except StopRequested:
+            ending = Ending.STOPPED
+        writing.finish()
+        was_ended = sequence.token_ids[-1] in self.engine.model.eos_ids
+        return Ending.CUT if ending is Ending.DONE and not was_ended else ending
 
     def save(self, notes: dict[str, object] | None = None) -> None:
         """Compute the KV of the last token, so that nothing waits, and commit."""
@@ -123,8 +166,9 @@ class Conversation:
             self.engine.compute(self.sequence)
         self.engine.commit(self.sequence, notes=notes)
 
-    def _question_ids(self, question: str, is_request: bool) -> list[int]:
-        if self.turns == 0:
+    def question_ids(self, question: str, *, is_request: bool = False) -> list[int]:
+        """The next turn as token ids, from behind what is there to where the answer begins."""
+        if self.is_fresh:
             first = self.builder.first_request if is_request else self.builder.first_question
             return first(question)
         return self.builder.next_question(question, self.sequence.token_ids[-1])
@@ -161,7 +205,10 @@ class Conversation:
         )
 
     def _measure_neutral(self) -> Tensor | None:
-        """Where any question looks, by a neutral one on a fork; None if it does not fit."""
+        """Where any question looks, by a neutral one on a fork; None if the fork does not fit.
+
+        Rounded as the notes store it, so that citations are the same before and after a resume.
+        """
         fork = self.engine.fork(self.sequence)
         try:
             fork.token_ids.extend(self.builder.first_question(NEUTRAL_QUESTION))
@@ -169,7 +216,9 @@ class Conversation:
                 return None
             observer = self._observer()
             self.engine.compute(fork, observer=observer)
-            return observer.mass()
+            return observer.mass().half().float()
+        except OverBudget:  # sharper citations are not worth the answer
+            return None
         finally:
             self.engine.drop(fork)
 

@@ -67,9 +67,14 @@ class Dashboard:
             self._output.status(closing_line(sample))
 
     @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Leave the screen to an answer that streams to it; does nothing if it goes elsewhere."""
-        if not self._shares_screen or self._shows_nothing_on_stdout:
+    def pause(self, *, for_input: bool = False) -> Iterator[None]:
+        """Leave the screen to an answer that streams to it; does nothing if it goes elsewhere.
+
+        Args:
+            for_input: Leave it to what is typed there instead, wherever answers go.
+        """
+        answers_here = self._shares_screen and not self._shows_nothing_on_stdout
+        if not for_input and not answers_here:
             yield
             return
         self._stop()

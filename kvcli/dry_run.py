@@ -92,13 +92,14 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
     tokens = sum(file.tokens for file in files)
     geometry = model.geometry
     window = min(model.window, options.window or model.window)
+    fits = tokens + options.max_tokens <= window
     return DryRun(
         model=model.name,
         window=window,
         tokens=tokens,
         answer_tokens=options.max_tokens,
-        fits=tokens + options.max_tokens <= window,
-        mode="exact",
+        fits=fits,
+        mode="exact" if fits else "focus",
         page_tokens=geometry.page_tokens,
         pages=geometry.num_pages(tokens),
         kv_bytes=geometry.num_pages(tokens) * geometry.page_bytes,
@@ -106,7 +107,7 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
         tiers=_tiers(tokens, model, options),
         session_bytes=geometry.num_segments(tokens) * geometry.segment_bytes,
         disk_free_bytes=shutil.disk_usage(folder).free,
-        estimated_s=round(_seconds(tokens, model, options), 1),
+        estimated_s=round(_seconds(tokens, fits, model, options), 1),
         files=files,
         skipped=tuple(Skipped(skip.path, skip.reason.value) for skip in corpus.skipped),
         warnings=corpus.all_warnings(),
@@ -134,12 +135,18 @@ def _tiers(tokens: int, model: ModelOutline, options: RunOptions) -> tuple[TierP
     return (*tiers, TierPlan(Tier.DISK.value, left, left * model.geometry.page_bytes))
 
 
-def _seconds(tokens: int, model: ModelOutline, options: RunOptions) -> float:
+FOCUS_LIKE = 3328
+"""Tokens whose exact attention costs as much per token as focus: half of them is what a step of
+1,024 tokens sees of sinks, local window and itself."""
+
+
+def _seconds(tokens: int, fits: bool, model: ModelOutline, options: RunOptions) -> float:
+    counted = tokens if fits else FOCUS_LIKE
     flops = prefill_flops(
-        tokens,
+        counted,
         matrix_params=model.matrix_params,
         num_layers=model.geometry.num_layers,
         num_heads=model.num_heads,
         head_dim=model.geometry.head_dim,
     )
-    return flops / machine_speed(likely_device(options.device))
+    return flops * tokens / max(1, counted) / machine_speed(likely_device(options.device))

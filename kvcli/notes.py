@@ -22,16 +22,16 @@ class Notes:
     """State of a conversation."""
 
     model: str
-    """What `--model` was, for the next run's default."""
+    """What finds the model again from any folder: a name, a hub id or an absolute path."""
     sources: tuple[str, ...]
     """Paths of the documents, in order."""
     mode: str
     turns: int
-    """Questions answered."""
+    """Questions put so far."""
     document_tokens: int
     """Leading tokens that are documents; questions come behind them."""
     neutral: Tensor | None
-    """Attention mass of a neutral question, `[layers, num_heads, num_pages]`."""
+    """Attention mass of a neutral question, `[layers, num_heads, num_pages]`, in steps of fp16."""
 
     def to_json(self) -> dict[str, object]:
         """The notes as the session file takes them."""
@@ -66,9 +66,10 @@ class Notes:
                 document_tokens=int(fields["document_tokens"]),
                 neutral=_tensor(fields["neutral"]) if "neutral" in fields else None,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise SessionError(
-                f"the session's notes are unusable: {error!r}", "Ingest the documents again."
+                f"the session's notes are unusable: {type(error).__name__} {error}",
+                "Ingest the documents again.",
             ) from error
 
 

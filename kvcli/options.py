@@ -74,9 +74,9 @@ class RunOptions:
     ] = None
     """Tokens; None: all of it."""
     attention: Annotated[
-        Literal["auto", "exact"], _option(MODEL, "How earlier tokens are attended to.")
+        Literal["auto", "exact", "focus"], _option(MODEL, "How earlier tokens are attended to.")
     ] = "auto"
-    """auto is exact while the sequence fits the window."""
+    """auto is exact while the sequence fits the window, and focus beyond."""
 
     ram: Annotated[
         int | None,
@@ -154,6 +154,11 @@ class RunOptions:
         ),
     ] = _SAMPLING.top_p
     """0 to 1."""
+    repetition_penalty: Annotated[
+        float,
+        _option(ANSWER, "Divide by this what the answer has said before; 1 is off.", min=1.0),
+    ] = 1.1
+    """1 or more. Small models repeat themselves without it."""
     seed: Annotated[
         int, _option(ANSWER, "The same seed gives the same answer.", min=0, metavar="N")
     ] = _SAMPLING.seed
@@ -183,6 +188,9 @@ class RunOptions:
     debug: Annotated[bool, _option(OUTPUT, "Show tracebacks.", "--debug")] = False
     """Python tracebacks for internal errors."""
 
+    typed: frozenset[str] = frozenset()
+    """No option: the names of those that were typed, not taken from variables, file or defaults."""
+
     def __post_init__(self) -> None:
         if self.page_tokens not in (16, 32, 64, 128, 256, 512):
             raise ConfigError(
@@ -205,12 +213,13 @@ class RunOptions:
             temperature=self.temperature,
             top_p=self.top_p,
             seed=self.seed,
+            repetition_penalty=self.repetition_penalty,
         )
 
 
 def option_names() -> set[str]:
     """Names of all shared options, with underscores."""
-    return {field.name for field in dataclasses.fields(RunOptions)}
+    return {field.name for field in dataclasses.fields(RunOptions)} - {"typed"}
 
 
 def takes_options(*panels: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -229,7 +238,8 @@ def takes_options(*panels: str) -> Callable[[Callable[..., None]], Callable[...,
         def with_options(ctx: typer.Context, **values: Any) -> None:
             given: dict[str, Any] = {p.name: values.pop(p.name) for p in shared}
             lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-            options = RunOptions(**given | lists)
+            typed = {name for name in given if _is_typed(ctx, name)}
+            options = RunOptions(**given | lists, typed=frozenset(typed))
             ctx.obj.options = options
             command(options=options, **values)
 
@@ -242,10 +252,17 @@ def takes_options(*panels: str) -> Callable[[Callable[..., None]], Callable[...,
     return decorate
 
 
+def _is_typed(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _parameters(panels: tuple[str, ...]) -> list[inspect.Parameter]:
     hints = typing.get_type_hints(RunOptions, include_extras=True)
     parameters = []
     for field in dataclasses.fields(RunOptions):
+        if field.name not in option_names():
+            continue
         kind, info = typing.get_args(hints[field.name])
         assert isinstance(info, OptionInfo)
         if info.rich_help_panel not in panels:

@@ -10,11 +10,15 @@ appended as token ids; nothing that was sent to the model is ever rendered again
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
+from itertools import count, pairwise
 from typing import TYPE_CHECKING
 
+from engine.errors import ModelRefused
 from kvcli.corpus.source_map import SourceMap, TokenSpan
 from kvcli.corpus.spans import Corpus
 
@@ -56,30 +60,44 @@ class PromptBuilder:
 
     Args:
         tokenizer: The model's.
+        model: The model's name, for messages.
+
+    Raises:
+        ModelRefused: The chat template cannot be cut into pieces.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, model: str = "this model") -> None:
         self._tokenizer = tokenizer
+        self._model = model
         self.backend = tokenizer.backend_tokenizer
+        self._lookalikes = _lookalikes(tokenizer)
         self.scaffolding = self._render()
 
     def _render(self) -> Scaffolding:
         if self._tokenizer.chat_template is None:
-            encode = self._encode_scaffold
-            return Scaffolding(encode(""), encode("\n\nAnswer:"), encode("\n\n"))
+            start = self._tokenizer.bos_token_id
+            head = [token for token in self.backend.encode("").ids[:1] if token == start]
+            return Scaffolding(head, *map(self._encode_scaffold, ("\n\nAnswer:", "\n\n")))
         turns = [
             {"role": "user", "content": FIRST},
             {"role": "assistant", "content": REPLY},
             {"role": "user", "content": SECOND},
         ]
-        # Models that think aloud by default are asked not to; other templates ignore the argument.
-        text = self._tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
-        head, rest = str(text).split(FIRST)
-        _, rest = rest.split(REPLY)
-        between, close = rest.split(SECOND)
-        return Scaffolding(*map(self._encode_scaffold, (head, close, between)))
+        try:
+            # Models that think aloud by default are asked not to; others ignore the argument.
+            rendered = self._tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            )
+            before, rest = str(rendered).split(FIRST)
+            _, rest = rest.split(REPLY)
+            between, close = rest.split(SECOND)
+        except Exception as error:  # a template is a program and raises what it likes
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ModelRefused(
+                f"{self._model}: its chat template does not render a plain conversation ({reason})",
+                "Use an instruction-tuned model, such as those of `kvcli models`.",
+            ) from error
+        return Scaffolding(*map(self._encode_scaffold, (before, close, between)))
 
     def _encode_scaffold(self, text: str) -> list[int]:
         return list(self.backend.encode(text, add_special_tokens=False).ids)
@@ -95,24 +113,37 @@ class PromptBuilder:
 
     def encode_content(self, texts: Iterable[str]) -> list[list[int]]:
         """Encode each text by itself, control strings as ordinary text."""
+        pieces = [self._harmless(text) for text in texts]
         with self._control_strings_off():
-            encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
-        return [list(encoding.ids) for encoding in encodings]
+            encodings = iter(
+                self.backend.encode_batch(
+                    [piece for text in pieces for piece in text], add_special_tokens=False
+                )
+            )
+        return [[token for _ in text for token in next(encodings).ids] for text in pieces]
+
+    def _harmless(self, text: str) -> list[str]:
+        """Cut a text inside every control string that the tokenizer does not flag as one."""
+        if self._lookalikes is None:
+            return [text]
+        cuts = [0, *(found.start() + 1 for found in self._lookalikes.finditer(text)), len(text)]
+        return [text[start:end] for start, end in pairwise(cuts)]
 
     def documents(self, corpus: Corpus) -> Prompt:
         """Encode every document, span by span, behind the head of the first turn.
 
         Spans are encoded apart, so that their borders are token borders once and for all.
         """
+        tag = _free_tag(corpus)
         pieces: list[tuple[str, TokenSpan | None]] = []
         for document in corpus.documents:
-            pieces.append((f'<document path="{document.path}">\n', None))
+            pieces.append((f'<{tag} path="{escape(document.path)}">\n', None))
             for span in document.spans:
                 if span.page is not None:
                     pieces.append((f"[page {span.page}]\n", None))
                 ends = "" if span.text.endswith("\n") else "\n"
                 pieces.append((span.text + ends, TokenSpan.of(span, document.path, 0, 0)))
-            pieces.append(("</document>\n", None))
+            pieces.append((f"</{tag}>\n", None))
         ids = list(self.scaffolding.head)
         spans: list[TokenSpan] = []
         encoded = self.encode_content(text for text, _ in pieces)
@@ -122,13 +153,24 @@ class PromptBuilder:
             ids.extend(tokens)
         return Prompt(ids, SourceMap(spans))
 
+    def excerpt(self, path: str, page: int | None) -> list[int]:
+        """What stands in front of an excerpt of a document."""
+        place = "" if page is None else f"[page {page}]\n"
+        (ids,) = self.encode_content([f'<document path="{escape(path)}">\n{place}'])
+        return ids
+
+    def excerpt_end(self) -> list[int]:
+        """What stands behind an excerpt."""
+        (ids,) = self.encode_content(["</document>\n"])
+        return ids
+
     def first_question(self, question: str) -> list[int]:
         """The rest of the first user turn, behind the documents, with a question."""
         return self.first_request(f"Question: {question}")
 
     def first_request(self, request: str) -> list[int]:
         """The rest of the first user turn, behind the documents."""
-        (content,) = self.encode_content([f"\n{request}"])
+        (content,) = self.encode_content([f"\n{_encodable(request)}"])
         return content + self.scaffolding.close
 
     def next_question(self, question: str, last_id: int) -> list[int]:
@@ -136,5 +178,39 @@ class PromptBuilder:
         between = self.scaffolding.between
         if between and between[0] == last_id:
             between = between[1:]
-        (content,) = self.encode_content([question])
+        (content,) = self.encode_content([_encodable(question)])
         return between + content + self.scaffolding.close
+
+
+def _encodable(text: str) -> str:
+    """Replace what a terminal's odd bytes have become: lone surrogates, which are no text."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _lookalikes(tokenizer: PreTrainedTokenizerFast) -> re.Pattern[str] | None:
+    """Control strings that the tokenizer would find in content even when told not to.
+
+    Only added tokens flagged as special can be switched off. Of the others, those that the chat
+    template writes, and those in the brackets that only control strings have, are control strings.
+    """
+    template = str(tokenizer.chat_template or "")
+    found = [
+        token.content
+        for token in tokenizer.added_tokens_decoder.values()
+        if not token.special
+        and token.content.strip()
+        and (token.content in template or re.fullmatch(r"<\|.*\|>", token.content))
+    ]
+    longest_first = sorted(found, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if found else None
+
+
+def _free_tag(corpus: Corpus) -> str:
+    """A tag that no document writes, so that none can close itself or open another."""
+    texts = [span.text for document in corpus.documents for span in document.spans]
+    tags = (f"document{number}" if number > 1 else "document" for number in count(1))
+    return next(tag for tag in tags if not any(_mentions(tag, text) for text in texts))
+
+
+def _mentions(tag: str, text: str) -> bool:
+    return f"<{tag}" in text or f"</{tag}" in text

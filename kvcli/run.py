@@ -1,48 +1,33 @@
-"""One run of the main job: from paths or a session file to a conversation, watched and kept.
+"""One open run of the main job: it reads, asks, keeps and tells, and ends well whatever happens.
 
-Owns the order of things: cheap checks before expensive ones, nothing computed before everything is
-known to fit, everything closed whatever happens. Knows every part of kvcli by its front door only.
+Owns what the user is told and what is committed when. Made by `kvcli.opening`; knows the engine
+through the conversation.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from engine.assembly import identity_of
-from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.errors import OverBudget, PartialInput
-from engine.model.load import LoadedModel, load_model
+from engine.model.load import LoadedModel
 from engine.session import SessionFile
 from engine.telemetry import Telemetry
-from kvcli.conversation import Answer, Conversation
-from kvcli.corpus.corpus import read_corpus
-from kvcli.corpus.source_map import SourceMap
-from kvcli.corpus.spans import Corpus, SkipReason
+from kvcli.conversation import Answer, Conversation, Ending
 from kvcli.dashboard import Dashboard
-from kvcli.fetch import cache_dir
-from kvcli.metrics import MetricsFile
-from kvcli.models import resolve
 from kvcli.notes import Notes
 from kvcli.options import RunOptions
 from kvcli.output import Interrupted, Output
-from kvcli.prompts import Prompt, PromptBuilder
 from kvcli.results import RunResult, Skipped, Timings, Usage, io_of, tiers_of
-from kvcli.stopping import StopRequest
-
-QUESTION_TOKENS = 256
-"""Room kept for a question when it is not known yet (ingest)."""
+from kvcli.stopping import StopRequest, StopRequested
 
 
 @dataclass(slots=True)
 class Run:
-    """An open run; a context manager. Make one by `start` or `go_on`."""
+    """An open run; a context manager that closes everything it was given."""
 
     options: RunOptions
     output: Output
@@ -54,7 +39,8 @@ class Run:
     conversation: Conversation
     dashboard: Dashboard
     notes: Notes
-    session: Path | None
+    file: SessionFile | None
+    """The session file; None: nothing is kept."""
     is_resumed: bool = False
     reused_tokens: int = 0
     skipped: tuple[Skipped, ...] = ()
@@ -72,6 +58,9 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         try:
+            if isinstance(error, StopRequested) and not self.conversation.is_asking:
+                with suppress(KeyboardInterrupt):  # the last checkpoint stands
+                    self._commit()
             if isinstance(error, KeyboardInterrupt):
                 raise self._interrupted() from None
         finally:
@@ -80,283 +69,132 @@ class Run:
     def read(self) -> None:
         """Read the documents, or finish reading them, and keep them."""
         started = time.monotonic()
+        had_neutral = self.conversation.neutral is not None
+        waiting = len(self.conversation.sequence.token_ids) - self.reused_tokens
+        self._require_space(waiting)
         computed = self.conversation.read("reading")
         if self.is_resumed:
             self.recomputed_tokens = computed
+            self.output.status(f"{self.reused_tokens:,} tokens reused, {computed:,} recomputed")
         self.timings = replace(self.timings, ingest_s=round(time.monotonic() - started, 3))
-        if computed or self.notes.neutral is None:
+        has_neutral = self.conversation.neutral is not None
+        if self.conversation.is_fresh and not has_neutral:
+            self.output.detail("no room for a neutral question: citations will be less sharp")
+        if computed or has_neutral != had_neutral:
             self.save()
 
     def ask(self, question: str, *, is_request: bool = False) -> Answer:
-        """Ask, stream the answer to stdout, keep the turn."""
+        """Ask, stream the answer to stdout, keep the turn; also a turn that the user stopped.
+
+        Raises:
+            StopRequested: The user stopped before the answer began.
+            KVError: Whatever stops the run.
+        """
+        more = len(self.conversation.question_ids(question, is_request=is_request))
+        self._require_space(more + self.options.max_tokens)
         with self.dashboard.pause():
-            answer = self.conversation.ask(
-                question, self.options.sampling, self.output.answer_token, is_request=is_request
-            )
-            self.output.end_answer()
-        self.save()
+            try:
+                answer = self.conversation.ask(
+                    question, self.options.sampling, self.output.answer_token, is_request=is_request
+                )
+            finally:
+                self.output.end_answer()
         self.timings = replace(
             self.timings,
             first_token_s=round(answer.first_token_s, 3),
             decode_s=round(answer.decode_s, 3),
         )
+        self.save()
         return answer
 
+    def answer(self, question: str, *, is_request: bool = False) -> None:
+        """Ask the one question of this run and tell everything about it.
+
+        Raises:
+            Interrupted: The user stopped the answer; what was said is kept.
+            KVError: Whatever stops the run.
+        """
+        answer = self.ask(question, is_request=is_request)
+        if answer.ending is Ending.STOPPED:
+            raise self._interrupted()
+        self.tell(answer)
+
     def save(self) -> None:
-        """Commit the conversation, if there is a file."""
-        if self.session is None:
-            return
+        """Commit the conversation with nothing left to compute, if there is a file."""
+        if self.file is not None:
+            self.conversation.save(self._new_notes().to_json())
+
+    def _commit(self) -> None:
+        """Commit what is computed, if there is a file; computes nothing."""
+        self.engine.commit(self.conversation.sequence, notes=self._new_notes().to_json())
+
+    def _new_notes(self) -> Notes:
         self.notes = replace(
             self.notes, turns=self.conversation.turns, neutral=self.conversation.neutral
         )
-        self.conversation.save(self.notes.to_json())
+        return self.notes
 
     def tell(self, answer: Answer | None) -> None:
-        """Print the citations, or everything as JSON."""
+        """Print the citations and what the user should know, or everything as JSON."""
         if answer is not None:
             self.output.citations(answer.citations)
+            for warning in self._doubts(answer):
+                self.output.warn(warning)
+                self.warnings += (warning,)
         if self.options.json:
             self.output.json(self.result(answer).to_json())
+
+    def _doubts(self, answer: Answer) -> list[str]:
+        if answer.ending is Ending.CUT:
+            return [f"the answer was cut at --max-tokens {self.options.max_tokens:,}"]
+        if not answer.text and answer.ending is Ending.DONE:
+            return ["the model gave an empty answer"]
+        return []
 
     def result(self, answer: Answer | None) -> RunResult:
         """Everything this run has to tell."""
         sample = self.telemetry.sample()
-        new = answer.new_tokens if answer else 0
+        all_tokens = len(self.conversation.sequence.token_ids)
         return RunResult(
             answer=answer.text if answer else None,
             citations=answer.citations if answer else (),
             model=self.model.name,
             mode=self.notes.mode,
             usage=Usage(
-                prompt_tokens=len(self.conversation.sequence.token_ids) - new,
+                prompt_tokens=answer.prompt_tokens if answer else all_tokens,
                 reused_tokens=self.reused_tokens,
                 recomputed_tokens=self.recomputed_tokens,
-                new_tokens=new,
+                new_tokens=answer.new_tokens if answer else 0,
             ),
             tiers=tiers_of(sample),
             io=io_of(sample),
             timings=self.timings,
-            session=str(self.session) if self.session else None,
+            session=str(self.file.path) if self.file else None,
             skipped=self.skipped,
             warnings=self.warnings,
         )
 
+    def _require_space(self, more_tokens: int) -> None:
+        """Refuse work whose pages the disk has no room for.
+
+        Raises:
+            StorageError: Names the bytes needed and free.
+        """
+        if self.file is None:
+            return
+        geometry = self.model.geometry
+        before = self.conversation.sequence.num_tokens
+        segments = geometry.num_segments(before + more_tokens) - geometry.num_segments(before)
+        self.file.free_space_check(segments * geometry.segment_bytes + geometry.page_bytes)
+
     def _interrupted(self) -> Interrupted:
-        """Commit what the last whole step left, and say so."""
-        sequence = self.conversation.sequence
-        if self.session is None:
-            return Interrupted("interrupted; nothing was kept", "Name a --session to keep work.")
-        self.engine.commit(sequence, notes=self.notes.to_json())
+        """What the session file holds now, whatever was lost since."""
+        if self.file is None:
+            return Interrupted(
+                "interrupted; nothing was kept", "Work is kept in a session: --session S.kv."
+            )
+        kept, known = self.file.kv_tokens, len(self.file.token_ids)
         return Interrupted(
-            f"interrupted; {sequence.num_tokens:,} of {len(sequence.token_ids):,} tokens are kept "
-            f"in {self.session}",
-            f"Go on with: kvcli resume {self.session}",
+            f"interrupted; {kept:,} of {known:,} tokens are kept in {self.file.path}",
+            f"Go on with: kvcli resume {self.file.path}",
         )
-
-
-def start(
-    options: RunOptions,
-    paths: Sequence[str],
-    *,
-    question: str | None,
-    session: Path | None,
-    overwrite: bool = False,
-) -> Run:
-    """Open a run over documents. Nothing is computed yet.
-
-    Raises:
-        KVError: The inputs, the model, a budget or the session file will not do.
-    """
-    output, telemetry = Output(options), Telemetry()
-    with ExitStack() as stack:
-        _open_metrics(options, telemetry, output, stack)
-        corpus = _read(options, paths, output)
-        model, load_s = _load(options, output, options.model)
-        builder = PromptBuilder(model.tokenizer)
-        prompt = builder.documents(corpus)
-        room = len(builder.first_question(question)) if question else QUESTION_TOKENS
-        require_window(corpus, prompt, room + options.max_tokens, model.window)
-        file = None
-        if session is not None:
-            file = SessionFile.create(
-                session, identity_of(model), model.geometry, overwrite=overwrite
-            )
-            stack.callback(file.close)
-            file.free_space_check(
-                model.geometry.num_segments(len(prompt.token_ids) + room)
-                * model.geometry.segment_bytes
-            )
-        engine = _engine(options, model, telemetry, file, stack)
-        sequence = engine.new_sequence()
-        sequence.token_ids.extend(prompt.token_ids)
-        notes = Notes(
-            model=options.model,
-            sources=tuple(document.path for document in corpus.documents),
-            mode="exact",
-            turns=0,
-            document_tokens=len(prompt.token_ids),
-            neutral=None,
-        )
-        engine.commit(sequence, spans=prompt.source_map.to_json(), notes=notes.to_json())
-        stop = _listen(output, stack)
-        conversation = Conversation(engine, builder, sequence, prompt.source_map, 0, stop.check)
-        return Run(
-            options, output, telemetry,
-            dashboard=_watch(options, telemetry, output, model, stack),
-            stack=stack.pop_all(), stop=stop, model=model, engine=engine,
-            conversation=conversation, notes=notes, session=session,
-            skipped=tuple(Skipped(skip.path, skip.reason.value) for skip in corpus.skipped),
-            warnings=(*corpus.all_warnings(), *model.warnings), timings=Timings(load_s=load_s),
-        )  # fmt: skip
-
-
-def go_on(options: RunOptions, session: Path) -> Run:
-    """Open a run over a session file. Nothing is computed yet.
-
-    Raises:
-        SessionError: The file cannot be used, or belongs to another model.
-        KVError: The model or a budget will not do.
-    """
-    output, telemetry = Output(options), Telemetry()
-    with ExitStack() as stack:
-        _open_metrics(options, telemetry, output, stack)
-        file = SessionFile.open(session, writable=True)
-        stack.callback(file.close)
-        if file.recovered:
-            output.warn(f"{session}: {file.recovered}")
-        notes = Notes.from_json(file.notes)
-        options = replace(options, page_tokens=file.geometry.page_tokens)
-        model, load_s = _load(options, output, _same_model(options, notes))
-        engine = _engine(options, model, telemetry, file, stack)
-        sequence = engine.resume()
-        stop = _listen(output, stack)
-        conversation = Conversation(
-            engine, PromptBuilder(model.tokenizer), sequence, SourceMap.from_json(file.spans),
-            notes.turns, stop.check, notes.neutral,
-        )  # fmt: skip
-        return Run(
-            options, output, telemetry,
-            dashboard=_watch(options, telemetry, output, model, stack),
-            stack=stack.pop_all(), stop=stop, model=model, engine=engine,
-            conversation=conversation, notes=notes, session=session, is_resumed=True,
-            reused_tokens=sequence.num_tokens,
-            warnings=(*((file.recovered,) if file.recovered else ()), *model.warnings),
-            timings=Timings(load_s=load_s),
-        )  # fmt: skip
-
-
-def require_window(corpus: Corpus, prompt: Prompt, more: int, window: int) -> None:
-    """Refuse documents that do not fit, with both numbers and the largest of them.
-
-    Raises:
-        OverBudget: Documents, question and answer outgrow the window.
-    """
-    need = len(prompt.token_ids) + more
-    if need <= window:
-        return
-    sizes: dict[str, int] = {}
-    for span in prompt.source_map.spans:
-        sizes[span.path] = sizes.get(span.path, 0) + span.num_tokens
-    largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
-    named = ", ".join(f"{path} {tokens:,}" for path, tokens in largest)
-    raise OverBudget(
-        f"{len(prompt.token_ids):,} tokens of documents and {more:,} for question and answer are "
-        f"{need:,}: more than the model's window of {window:,} (largest: {named})",
-        "Name fewer files, use --include or --exclude, or a --model with a longer window; "
-        "`kvcli inspect` shows the tokens of every file.",
-    )
-
-
-def _read(options: RunOptions, paths: Sequence[str], output: Output) -> Corpus:
-    corpus = read_corpus(
-        paths,
-        password=options.password,
-        max_file_bytes=options.max_file_size,
-        include=options.include,
-        exclude=options.exclude,
-    )
-    for warning in corpus.all_warnings():
-        output.warn(warning)
-    skipped = [skip for skip in corpus.skipped if skip.reason is not SkipReason.EMPTY]
-    if skipped:
-        named = ", ".join(f"{skip.path} ({skip.reason.value})" for skip in skipped[:5])
-        more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
-        if options.strict:
-            raise PartialInput(
-                f"{len(skipped)} inputs would be skipped: {named}{more}",
-                "Exclude them, or leave --strict out.",
-            )
-        output.warn(f"skipped {len(skipped)}: {named}{more}")
-    return corpus
-
-
-def _same_model(options: RunOptions, notes: Notes) -> str:
-    """The session's own model, unless another one was asked for."""
-    return notes.model if options.model == RunOptions().model else options.model
-
-
-def _load(options: RunOptions, output: Output, name: str) -> tuple[LoadedModel, float]:
-    started = time.monotonic()
-    source = resolve(name, offline=options.offline, on_status=output.status)
-    model = load_model(
-        Path(source) if Path(source).exists() else source,
-        device=options.device,
-        offline=options.offline,
-        page_tokens=options.page_tokens,
-    )
-    if options.window is not None:
-        model = replace(model, window=min(model.window, options.window))
-    for warning in model.warnings:
-        output.detail(warning)
-    return model, round(time.monotonic() - started, 3)
-
-
-def _engine(
-    options: RunOptions,
-    model: LoadedModel,
-    telemetry: Telemetry,
-    file: SessionFile | None,
-    stack: ExitStack,
-) -> Engine:
-    spill = cache_dir() / "spill"
-    spill.mkdir(parents=True, exist_ok=True)
-    config = EngineConfig(
-        ram_bytes=options.ram_bytes,
-        device_bytes=options.vram,
-        evict=options.evict,
-        spill_folder=spill,
-    )
-    engine = Engine(model, config, telemetry, num_tokens=model.window, file=file)
-    stack.callback(engine.close)
-    return engine
-
-
-def _new_file(path: Path, model: LoadedModel, num_tokens: int, overwrite: bool) -> SessionFile:
-    geometry = model.geometry
-    file = SessionFile.create(path, identity_of(model), geometry, overwrite=overwrite)
-    try:
-        file.free_space_check(geometry.num_segments(num_tokens) * geometry.segment_bytes)
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _open_metrics(
-    options: RunOptions, telemetry: Telemetry, output: Output, stack: ExitStack
-) -> None:
-    if options.metrics is not None:
-        stack.enter_context(MetricsFile(options.metrics, telemetry, output))
-
-
-def _listen(output: Output, stack: ExitStack) -> StopRequest:
-    def on_request() -> None:
-        output.status("stopping after this step; press Ctrl-C again to stop at once")
-
-    return stack.enter_context(StopRequest(on_request))
-
-
-def _watch(
-    options: RunOptions, telemetry: Telemetry, output: Output, model: LoadedModel, stack: ExitStack
-) -> Dashboard:
-    return stack.enter_context(Dashboard(telemetry, options, output, model.name))

@@ -6,8 +6,9 @@ Owns nothing but the choice between reading documents and going on with a sessio
 from __future__ import annotations
 
 from engine.errors import ConfigError
-from kvcli import run as runs
+from kvcli import opening
 from kvcli.options import RunOptions
+from kvcli.run import Run
 
 
 def run(
@@ -19,24 +20,26 @@ def run(
         ConfigError: Nothing to ask, or documents for a session that has its own.
         KVError: Whatever stops the run.
     """
+    if not question.strip():
+        raise ConfigError("the question is empty", "Put it behind the options, in quotes.")
     with _open(options, (*docs, *repos), question) as job:
         job.read()
-        job.tell(job.ask(question))
+        job.answer(question)
 
 
-def _open(options: RunOptions, paths: tuple[str, ...], question: str) -> runs.Run:
+def _open(options: RunOptions, paths: tuple[str, ...], question: str) -> Run:
     session = options.session
     exists = session is not None and session.exists()
-    if paths and exists:
+    if paths and session is not None and session.is_file():
         raise ConfigError(
-            f"{session} exists and has its own documents",
+            f"{session}: already exists, with documents of its own",
             "Ask it without --doc and --repo, or name a new file.",
         )
     if paths:
-        return runs.start(options, paths, question=question, session=session)
+        return opening.start(options, paths, question=question, session=session)
     if session is not None and exists:
-        return runs.go_on(options, session)
+        return opening.go_on(options, session)
     raise ConfigError(
-        "nothing to ask" if session is None else f"{session}: no such session file",
+        "no documents to ask" if session is None else f"{session}: no such session file",
         "Give --doc FILE, --repo DIR, or an existing session with --session S.kv.",
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvcli import run as runs
+from kvcli import opening
 from kvcli.options import RunOptions
 
 
@@ -17,7 +17,7 @@ def run(options: RunOptions, paths: tuple[str, ...], *, output: Path, force: boo
     Raises:
         KVError: Whatever stops the run; an interrupted one goes on with `resume`.
     """
-    with runs.start(options, paths, question=None, session=output, overwrite=force) as job:
+    with opening.start(options, paths, question=None, session=output, overwrite=force) as job:
         job.read()
         tokens = job.conversation.sequence.num_tokens
         job.output.status(f'{output}: {tokens:,} tokens; ask with: kvcli resume {output} "..."')

@@ -137,7 +137,11 @@ def _verdict(found: DryRun) -> Text:
     if found.fits:
         return Text(f"yes: {need} in {found.window:,}", "green")
     over = found.tokens + found.answer_tokens - found.window
-    return Text(f"no: {need} are {over:,} over the window of {found.window:,}", "bold red")
+    return Text(
+        f"no: {need} are {over:,} over the window of {found.window:,}; ask looks for the pages "
+        "it needs (focus), summarize refuses",
+        "yellow",
+    )
 
 
 # -- sessions --------------------------------------------------------------------------------------

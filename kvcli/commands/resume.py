@@ -5,43 +5,98 @@ Owns the chat loop. Everything else is the run's.
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from engine.errors import ConfigError
-from kvcli import run as runs
+from engine.errors import ConfigError, OverBudget
+from kvcli import opening
 from kvcli.options import RunOptions
+from kvcli.run import Run
+from kvcli.stopping import StopRequested
+
+LEAVING = ("/exit", "/quit")
 
 
 def run(options: RunOptions, session_file: Path, *, question: str | None) -> None:
     """Resume a session.
 
+    Args:
+        options: The shared options.
+        session_file: The session.
+        question: None: chat.
+
     Raises:
-        ConfigError: A chat was asked for as JSON.
+        ConfigError: An empty question, or a chat as JSON or without an input.
         KVError: Whatever stops the run.
     """
+    if question is not None and not question.strip():
+        raise ConfigError("the question is empty", "Give a question, or none at all to chat.")
     if question is None and options.json:
         raise ConfigError("a chat has no single JSON result", "Give a question with --json.")
-    with runs.go_on(options, session_file) as job:
+    if question is None and sys.stdin is None:
+        raise ConfigError("standard input is closed, so nobody can chat", "Give a question.")
+    with opening.go_on(options, session_file) as job:
         job.read()
-        job.output.status(
-            f"{session_file}: {job.reused_tokens:,} tokens reused, "
-            f"{job.recomputed_tokens:,} recomputed"
-        )
         if question is not None:
-            job.tell(job.ask(question))
+            job.answer(question)
+        else:
+            _chat(job)
+
+
+def _chat(job: Run) -> None:
+    if sys.stdin.isatty():
+        job.output.status(f"ask, stop an answer with Ctrl-C, leave with {LEAVING[0]} or Ctrl-D")
+    for question in _questions(job):
+        answer = None
+        try:
+            answer = job.ask(question)
+        except StopRequested:
+            pass
+        except OverBudget as error:
+            if not sys.stdin.isatty():
+                raise
+            job.output.error(error.message, error.advice, error.exit_code)
+        if job.stop.received is not None:
+            _go_on_after_ctrl_c(job)
+        if answer is not None:
+            job.tell(answer)
+
+
+def _go_on_after_ctrl_c(job: Run) -> None:
+    """Take Ctrl-C for the answer at hand; whoever sends another signal means the chat.
+
+    Raises:
+        StopRequested: It was another signal.
+    """
+    if job.stop.received is not signal.SIGINT:
+        raise StopRequested
+    job.stop.forget()
+    job.output.status("stopped; ask on, or leave with /exit")
+
+
+def _questions(job: Run) -> Iterator[str]:
+    """What the user types, line by line, until the end, `/exit` or Ctrl-C."""
+    while True:
+        try:
+            line = _next_line(job)
+        except StopRequested:
+            if job.stop.received is not signal.SIGINT:
+                raise
+            job.stop.forget()
+            if sys.stdin.isatty():
+                job.output.status("")
             return
-        while (line := _next_line(job)) is not None:
-            if line:
-                job.tell(job.ask(line))
+        question = line.strip()
+        if not line or question in LEAVING:
+            return
+        if question:
+            yield question
 
 
-def _next_line(job: runs.Run) -> str | None:
-    """The next question of a chat; None when the user is done."""
-    with job.dashboard.pause():
+def _next_line(job: Run) -> str:
+    with job.dashboard.pause(for_input=sys.stdin.isatty()), job.stop.at_once():
         if sys.stdin.isatty():
             job.output.console.print("> ", end="", style="bold")
-        line = sys.stdin.readline()
-    job.stop.check()
-    text = line.strip()
-    return None if not line or text in ("/exit", "/quit") else text
+        return sys.stdin.readline()

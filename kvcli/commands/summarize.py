@@ -5,7 +5,7 @@ Owns nothing but the order of the calls.
 
 from __future__ import annotations
 
-from kvcli import run as runs
+from kvcli import opening
 from kvcli.options import RunOptions
 from kvcli.prompts import SUMMARY_QUESTION
 
@@ -16,6 +16,8 @@ def run(options: RunOptions, paths: tuple[str, ...]) -> None:
     Raises:
         KVError: Whatever stops the run.
     """
-    with runs.start(options, paths, question=SUMMARY_QUESTION, session=options.session) as job:
+    with opening.start(
+        options, paths, question=SUMMARY_QUESTION, session=options.session, may_focus=False
+    ) as job:
         job.read()
-        job.tell(job.ask(SUMMARY_QUESTION, is_request=True))
+        job.answer(SUMMARY_QUESTION, is_request=True)

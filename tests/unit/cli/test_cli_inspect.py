@@ -54,7 +54,7 @@ def test_a_dry_run_counts_tokens_pages_and_bytes(
         "src/[id].txt": 30,
     }
     assert sum(tier["pages"] for tier in found["tiers"]) == found["pages"]
-    assert (found["window"], found["mode"]) == (256, "exact")
+    assert (found["window"], found["mode"]) == (256, "focus"), "more than fits with an answer"
     assert found["session_bytes"] == 8 * PAGE_BYTES  # one segment of 512 tokens
     assert found["disk_free_bytes"] > 0
 

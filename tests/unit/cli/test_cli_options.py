@@ -105,7 +105,7 @@ def test_no_config_is_read_from_the_working_directory(
         ["--ram", "12potatoes"],
         ["--ram", "0"],
         ["--window", "0"],
-        ["--attention", "focus"],
+        ["--attention", "magic"],
         ["--kv-dtype", "int4"],
         ["--evict", "random"],
         ["--pager", "unified"],

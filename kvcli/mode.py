@@ -1,0 +1,85 @@
+"""How documents are attended to, and what follows from it for a run.
+
+Owns the choice between exact and focus: exact while everything fits the model's window, focus
+beyond, and never silently. Knows neither tensors nor files.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from engine.memory.budget import FORK_TOKENS
+from engine.types import KVGeometry
+from kvcli.conversation import Conversation
+from kvcli.documents import Room, require_window
+from kvcli.focus import FOCUS_TOKENS, LOCAL_WINDOW, FocusConversation
+from kvcli.options import RunOptions
+from kvcli.prompts import Prompt
+
+SIDE_TOKENS = 2 * FOCUS_TOKENS
+"""Tokens of the pages read again, of the question and of its answer, with what stands around."""
+
+DEVICE_TOKENS = 8192
+"""Tokens of the device tier in focus mode: sinks, local window, a step, and what is read again."""
+
+
+class Mode(Enum):
+    """How earlier tokens are attended to. The value is what a session file remembers."""
+
+    EXACT = "exact"
+    FOCUS = "focus"
+
+    @property
+    def local_window(self) -> int | None:
+        """Tokens before a step that documents are read with; None for all."""
+        return LOCAL_WINDOW if self is Mode.FOCUS else None
+
+    @property
+    def conversation(self) -> type[Conversation]:
+        """What asks and answers."""
+        return FocusConversation if self is Mode.FOCUS else Conversation
+
+    @property
+    def fork_tokens(self) -> int:
+        """Tokens that sequences beside the documents may hold."""
+        return SIDE_TOKENS if self is Mode.FOCUS else FORK_TOKENS
+
+    def device_bytes(self, geometry: KVGeometry, asked: int | None) -> int | None:
+        """Cap of the device tier: beyond what a step sees, focus has no use for it."""
+        if self is Mode.EXACT:
+            return asked
+        enough = geometry.num_pages(DEVICE_TOKENS) * geometry.page_bytes
+        return enough if asked is None else min(asked, enough)
+
+    def why(self, num_tokens: int, window: int) -> str:
+        """The mode and its reason, for people."""
+        if self is Mode.EXACT:
+            return f"exact attention: they fit the window of {window:,}"
+        if num_tokens > window:
+            return (
+                f"focus: they are more than the window of {window:,}, so each question is answered "
+                "from the pages it looks for"
+            )
+        return "focus, as asked: each question is answered from the pages it looks for"
+
+
+def choose_mode(
+    options: RunOptions, prompt: Prompt, room: Room, window: int, *, may_focus: bool
+) -> Mode:
+    """Choose by what was asked for and by what fits.
+
+    Args:
+        options: `--attention`.
+        prompt: The documents.
+        room: What must fit behind them.
+        window: The model's, tokens.
+        may_focus: Whether the job can be done by looking pages up; a summary cannot.
+
+    Raises:
+        OverBudget: Exact attention is asked for or needed, and the documents do not fit.
+    """
+    fits = len(prompt.token_ids) + room.total <= window
+    if may_focus and (options.attention == "focus" or (options.attention == "auto" and not fits)):
+        return Mode.FOCUS
+    require_window(prompt, room, window)
+    return Mode.EXACT

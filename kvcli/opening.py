@@ -1,0 +1,291 @@
+"""From options to an open run: over documents, or over a session file.
+
+Owns the order of things: cheap checks before expensive ones, nothing computed before everything is
+known to fit, everything closed if it does not. Knows every part of kvcli by its front door only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.assembly import identity_of
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.errors import IdentityMismatch
+from engine.model.load import LoadedModel, load_model
+from engine.session import SessionFile
+from engine.telemetry import Telemetry
+from kvcli.conversation import Conversation
+from kvcli.corpus.source_map import SourceMap
+from kvcli.corpus.spans import Corpus
+from kvcli.dashboard import Dashboard
+from kvcli.documents import (
+    COMFORT,
+    UNKNOWN_TURN,
+    Room,
+    read_documents,
+    require_new_session,
+)
+from kvcli.fetch import cache_dir
+from kvcli.metrics import MetricsFile
+from kvcli.mode import Mode, choose_mode
+from kvcli.models import resolve
+from kvcli.notes import Notes
+from kvcli.options import RunOptions
+from kvcli.output import Output
+from kvcli.prompts import Prompt, PromptBuilder
+from kvcli.results import Skipped, Timings
+from kvcli.run import Run
+from kvcli.sizes import format_size
+from kvcli.stopping import StopRequest
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What every run needs first: someone to speak to, a clock, and ears for Ctrl-C."""
+
+    output: Output
+    telemetry: Telemetry
+    stop: StopRequest
+
+
+def start(
+    options: RunOptions,
+    paths: Sequence[str],
+    *,
+    question: str | None,
+    session: Path | None,
+    overwrite: bool = False,
+    may_focus: bool = True,
+) -> Run:
+    """Open a run over documents. Nothing is computed yet.
+
+    Raises:
+        KVError: The inputs, the model, a budget or the session file will not do.
+    """
+    with ExitStack() as stack:
+        watched = _watch(options, stack)
+        if session is not None:
+            require_new_session(session, overwrite=overwrite)
+        corpus = read_documents(options, paths, watched.output)
+        model, load_s = _load(options, watched.output, options.model)
+        builder = PromptBuilder(model.tokenizer, model.name)
+        prompt = builder.documents(corpus)
+        room = UNKNOWN_TURN
+        if question is not None:
+            room = Room(len(builder.first_question(question)), options.max_tokens)
+        mode = choose_mode(options, prompt, room, model.window, may_focus=may_focus)
+        if mode is Mode.EXACT:
+            _say_room(watched.output, model.window - len(prompt.token_ids), room)
+        watched.stop.defer()
+        notes = _new_notes(options, corpus, prompt, mode)
+        most = len(prompt.token_ids) + room.total
+        file = _new_file(session, model, most, overwrite, stack)
+        engine = _engine(options, model, watched, file, stack, most, mode)
+        conversation = _new_conversation(engine, builder, prompt, watched.stop, mode)
+        _say_plan(watched.output, engine, len(prompt.token_ids), session is not None, mode)
+        engine.commit(
+            conversation.sequence, spans=prompt.source_map.to_json(), notes=notes.to_json()
+        )
+        return Run(
+            options, watched.output, watched.telemetry,
+            dashboard=_show(options, watched, model, stack),
+            stack=stack.pop_all(), stop=watched.stop, model=model, engine=engine,
+            conversation=conversation, notes=notes, file=file,
+            skipped=tuple(Skipped(skip.path, skip.reason.value) for skip in corpus.skipped),
+            warnings=(*corpus.all_warnings(), *model.warnings), timings=Timings(load_s=load_s),
+        )  # fmt: skip
+
+
+def go_on(options: RunOptions, session: Path) -> Run:
+    """Open a run over a session file. Nothing is computed yet.
+
+    Raises:
+        SessionError: The file cannot be used, or belongs to another model.
+        KVError: The model or a budget will not do.
+    """
+    with ExitStack() as stack:
+        watched = _watch(options, stack)
+        file = SessionFile.open(session, writable=True)
+        stack.callback(file.close)
+        if file.recovered:
+            watched.output.warn(f"{session}: {file.recovered}")
+        notes = Notes.from_json(file.notes)
+        source_map = SourceMap.from_json(file.spans)
+        options = _same_pages(options, file)
+        model, load_s = _load(options, watched.output, _same_model(options, notes))
+        builder = PromptBuilder(model.tokenizer, model.name)
+        watched.stop.defer()
+        mode = Mode(notes.mode)
+        most = max(model.window, len(file.token_ids))
+        engine = _engine(options, model, watched, file, stack, most, mode)
+        sequence = engine.resume()
+        sequence.local_window = mode.local_window
+        conversation = mode.conversation(
+            engine, builder, sequence, source_map, notes.document_tokens,
+            notes.turns, watched.stop.check, notes.neutral,
+        )  # fmt: skip
+        _say_plan(watched.output, engine, len(sequence.token_ids), True, mode)
+        return Run(
+            options, watched.output, watched.telemetry,
+            dashboard=_show(options, watched, model, stack),
+            stack=stack.pop_all(), stop=watched.stop, model=model, engine=engine,
+            conversation=conversation, notes=notes, file=file, is_resumed=True,
+            reused_tokens=conversation.sequence.num_tokens,
+            warnings=(*((file.recovered,) if file.recovered else ()), *model.warnings),
+            timings=Timings(load_s=load_s),
+        )  # fmt: skip
+
+
+def _watch(options: RunOptions, stack: ExitStack) -> _Watched:
+    output, telemetry = Output(options), Telemetry()
+
+    def on_request() -> None:
+        output.status("stopping after this step; press Ctrl-C again to stop at once")
+
+    stop = stack.enter_context(StopRequest(on_request))
+    if options.metrics is not None:
+        stack.enter_context(MetricsFile(options.metrics, telemetry, output))
+    return _Watched(output, telemetry, stop)
+
+
+def _show(
+    options: RunOptions, watched: _Watched, model: LoadedModel, stack: ExitStack
+) -> Dashboard:
+    return stack.enter_context(Dashboard(watched.telemetry, options, watched.output, model.name))
+
+
+def _say_room(output: Output, left: int, room: Room) -> None:
+    if room == UNKNOWN_TURN and left < COMFORT:
+        output.warn(f"only {left:,} tokens of the window are left for questions and answers")
+
+
+def _say_plan(
+    output: Output, engine: Engine, num_tokens: int, has_session: bool, mode: Mode
+) -> None:
+    """Which mode and why, and where pages may lie."""
+    window, plan, page = engine.model.window, engine.memory_plan, engine.model.geometry.page_bytes
+    output.status(f"{num_tokens:,} tokens, {mode.why(num_tokens, window)}")
+    disk = "spill file" if plan.needs_disk else "session file" if has_session else "none"
+    output.detail(
+        f"{engine.model.name} on {engine.model.device}, {engine.model.geometry.dtype}; room for "
+        f"{plan.device_pages:,} pages in the device tier ({format_size(plan.device_pages * page)})"
+        f", {plan.host_pages:,} in the host tier ({format_size(plan.host_pages * page)}), disk: "
+        f"{disk}"
+    )
+
+
+# -- the model -------------------------------------------------------------------------------------
+
+
+def _load(options: RunOptions, output: Output, name: str) -> tuple[LoadedModel, float]:
+    started = time.monotonic()
+    source = resolve(name, offline=options.offline, on_status=output.status)
+    model = load_model(
+        Path(source) if Path(source).exists() else source,
+        device=options.device,
+        offline=options.offline,
+        page_tokens=options.page_tokens,
+    )
+    if options.window is not None:
+        model = replace(model, window=min(model.window, options.window))
+    for warning in model.warnings:
+        output.detail(warning)
+    return model, round(time.monotonic() - started, 3)
+
+
+def _lasting_name(name: str) -> str:
+    """What finds the model again from another folder."""
+    path = Path(name).expanduser()
+    return str(path.resolve()) if path.exists() else name
+
+
+def _same_model(options: RunOptions, notes: Notes) -> str:
+    """The session's own model, unless another one was named on the command line."""
+    return options.model if "model" in options.typed else notes.model
+
+
+def _same_pages(options: RunOptions, file: SessionFile) -> RunOptions:
+    """The session's own page size.
+
+    Raises:
+        IdentityMismatch: Another one was named on the command line.
+    """
+    stored = file.geometry.page_tokens
+    if "page_tokens" in options.typed and options.page_tokens != stored:
+        raise IdentityMismatch(
+            f"the session's page_tokens is {stored}, this run's is {options.page_tokens}",
+            "Leave --page-tokens out, or ingest the documents again.",
+        )
+    return replace(options, page_tokens=stored)
+
+
+# -- the engine ------------------------------------------------------------------------------------
+
+
+def _new_file(
+    session: Path | None, model: LoadedModel, num_tokens: int, overwrite: bool, stack: ExitStack
+) -> SessionFile | None:
+    if session is None:
+        return None
+    file = SessionFile.create(session, identity_of(model), model.geometry, overwrite=overwrite)
+    stack.callback(file.close)
+    segments = model.geometry.num_segments(num_tokens)
+    file.free_space_check(segments * model.geometry.segment_bytes)
+    return file
+
+
+def _engine(
+    options: RunOptions,
+    model: LoadedModel,
+    watched: _Watched,
+    file: SessionFile | None,
+    stack: ExitStack,
+    num_tokens: int,
+    mode: Mode,
+) -> Engine:
+    spill = cache_dir() / "spill"
+    with suppress(OSError):  # it is missed only by a run that spills, and then by name
+        spill.mkdir(parents=True, exist_ok=True)
+    config = EngineConfig(
+        ram_bytes=options.ram_bytes,
+        device_bytes=mode.device_bytes(model.geometry, options.vram),
+        evict=options.evict,
+        spill_folder=spill,
+    )
+    engine = Engine(
+        model,
+        config,
+        watched.telemetry,
+        num_tokens=num_tokens,
+        file=file,
+        fork_tokens=mode.fork_tokens,
+    )
+    stack.callback(engine.close)
+    return engine
+
+
+def _new_notes(options: RunOptions, corpus: Corpus, prompt: Prompt, mode: Mode) -> Notes:
+    return Notes(
+        model=_lasting_name(options.model),
+        sources=tuple(document.path for document in corpus.documents),
+        mode=mode.value,
+        turns=0,
+        document_tokens=len(prompt.token_ids),
+        neutral=None,
+    )
+
+
+def _new_conversation(
+    engine: Engine, builder: PromptBuilder, prompt: Prompt, stop: StopRequest, mode: Mode
+) -> Conversation:
+    sequence = engine.new_sequence()
+    sequence.token_ids.extend(prompt.token_ids)
+    sequence.local_window = mode.local_window
+    return mode.conversation(
+        engine, builder, sequence, prompt.source_map, len(prompt.token_ids), 0, stop.check
+    )

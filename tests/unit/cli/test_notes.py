@@ -1,0 +1,51 @@
+"""What a session file keeps for kvcli comes back as it was, or is refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from engine.errors import SessionError
+from kvcli.notes import Notes
+
+NOTES = Notes("smollm2-135m", ("a.txt", "b.pdf"), "exact", 2, 1234, None)
+
+
+def test_notes_come_back_through_json() -> None:
+    assert Notes.from_json(json.loads(json.dumps(NOTES.to_json()))) == NOTES
+
+
+def test_the_neutral_mass_comes_back_in_its_shape_to_the_bit() -> None:
+    """Its values are those of fp16, so nothing is lost."""
+    neutral = torch.rand(3, 4, 17).half().float()
+    notes = Notes("m", (), "exact", 0, 9, neutral)
+    back = Notes.from_json(json.loads(json.dumps(notes.to_json())))
+    assert back.neutral is not None
+    assert torch.equal(back.neutral, neutral)
+
+
+def test_no_neutral_mass_takes_no_room() -> None:
+    assert "neutral" not in NOTES.to_json()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": None},
+        {"turns": "many"},
+        {"sources": 7},
+        {"document_tokens": None},
+        {"neutral": {"shape": [2, 2, 2], "float16": "AAAA"}},
+        {"neutral": {"shape": [1], "float16": "***"}},
+        {"neutral": "soon"},
+    ],
+)
+def test_unusable_notes_are_a_session_error(change: dict[str, Any]) -> None:
+    """A note that is missing (None here) or of another kind."""
+    fields = {k: v for k, v in (NOTES.to_json() | change).items() if v is not None}
+    with pytest.raises(SessionError, match="notes are unusable") as caught:
+        Notes.from_json(fields)
+    assert "\n" not in caught.value.message
