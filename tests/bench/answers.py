@@ -29,6 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=10, help="the first N of the key")
     parser.add_argument("--pages", type=int, default=12, help="pages of the generated report")
+    parser.add_argument("--attention", default="auto", help="auto, exact or focus")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -38,7 +39,7 @@ def main() -> None:
             [*make, "--output", str(pdf), "--key", str(key)],
             cwd=ROOT, check=True, capture_output=True,
         )  # fmt: skip
-        kvcli("ingest", str(pdf), "-o", str(session))
+        kvcli("ingest", str(pdf), "-o", str(session), "--attention", options.attention)
         right = first = listed = 0
         asked = json.loads(key.read_text())[: options.questions]
         for entry in asked:
@@ -59,7 +60,7 @@ def main() -> None:
         "right page cited first": {"of": len(asked), "count": first},
         "right page cited": {"of": len(asked), "count": listed},
     }
-    report(f"answers on the {options.pages}-page report", rows)
+    report(f"answers on the {options.pages}-page report, {options.attention}", rows)
 
 
 if __name__ == "__main__":
