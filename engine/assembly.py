@@ -28,6 +28,10 @@ from engine.tiers.stack import TierStack
 from engine.tiers.transfer import Transfer
 
 
+DEVICE_SHARE = 0.8
+"""Share of a GPU's free memory that the device tier may take; the rest is for activations."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assembly:
     """Everything an engine runs on."""
@@ -70,7 +74,7 @@ def assemble(
         geometry,
         num_tokens=num_tokens,
         ram_bytes=config.ram_bytes,
-        device_bytes=config.device_bytes,
+        device_bytes=_device_bytes(model, config),
         shared_memory=model.device.type == "cpu",
         has_file=file is not None,
         part_tokens=config.part_tokens,
@@ -108,6 +112,14 @@ def require_identity(file: SessionFile, model: LoadedModel) -> None:
             f"{file.path}: its pages are {file.geometry}, this run wants {model.geometry}",
             "Give the --page-tokens it was made with, or ingest the documents again.",
         )
+
+
+def _device_bytes(model: LoadedModel, config: EngineConfig) -> int | None:
+    """The cap of the device tier: as asked, else what a GPU has left beside the model."""
+    if config.device_bytes is not None or model.device.type != "cuda":
+        return config.device_bytes
+    free, _ = torch.cuda.mem_get_info(model.device)
+    return int(free * DEVICE_SHARE)
 
 
 def _stack(
