@@ -27,7 +27,6 @@ from engine.tiers.residency import Arena, Residency
 from engine.tiers.stack import TierStack
 from engine.tiers.transfer import Transfer
 
-
 DEVICE_SHARE = 0.8
 """Share of a GPU's free memory that the device tier may take; the rest is for activations."""
 
