@@ -14,8 +14,8 @@ from torch import Tensor
 
 from engine.assembly import assemble
 from engine.attention.exact import ExactAttention
-from engine.attention.observer import Observer, QueryRecorder
 from engine.attention.probe import probe
+from engine.attention.recorder import QueryRecorder
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import OverBudget
 from engine.keeper import Keeper
@@ -137,14 +137,14 @@ class Engine:
         self,
         sequence: Sequence,
         *,
-        observer: Observer | None = None,
+        recorder: QueryRecorder | None = None,
         on_step: Callable[[], None] | None = None,
     ) -> Tensor:
         """Compute the KV of every token that has none yet; at least one must wait.
 
         Args:
             sequence: Its ids beyond `num_tokens` are computed.
-            observer: Watches the attention.
+            recorder: Keeps the queries of its layers.
             on_step: Called after each step, when everything is consistent; may raise to stop.
 
         Returns:
@@ -164,7 +164,7 @@ class Engine:
             )
         while True:
             end = self._step_end(sequence.num_tokens, total)
-            logits = self._step(sequence, end, observer)
+            logits = self._step(sequence, end, recorder)
             self._keeper.after_step(sequence)
             if on_step is not None:
                 on_step()
@@ -182,13 +182,13 @@ class Engine:
         return min(total, first + self.config.step_tokens)
 
     @torch.inference_mode()
-    def _step(self, sequence: Sequence, end: int, observer: Observer | None) -> Tensor:
+    def _step(self, sequence: Sequence, end: int, recorder: QueryRecorder | None) -> Tensor:
         first = sequence.num_tokens
         with self.telemetry.phase(Phase.COMPUTE):
             plan = self._stack.plan_step(sequence, end - first)
             try:
                 with closing(
-                    ExactAttention(plan, self._memory, self.model.rope, self.model.layers, observer)
+                    ExactAttention(plan, self._memory, self.model.rope, self.model.layers, recorder)
                 ) as attention:
                     logits = self._forward(sequence.token_ids[first:end], plan, attention)
             except BaseException:
@@ -216,7 +216,7 @@ class Engine:
         logits: Tensor,
         sampling: SamplingConfig,
         *,
-        observer: Observer | None = None,
+        recorder: QueryRecorder | None = None,
     ) -> Iterator[int]:
         """Generate an answer token by token; the ids are appended to the sequence as they come.
 
@@ -226,7 +226,7 @@ class Engine:
             sequence: Where the answer goes.
             logits: Logits after its last token, from `compute`.
             sampling: How to choose.
-            observer: Watches the attention.
+            recorder: Keeps the queries of its layers.
 
         Yields:
             Token ids; an end-of-turn token is appended to the sequence but not yielded.
@@ -240,14 +240,15 @@ class Engine:
                 return
             yield token
             if produced + 1 < sampling.max_tokens:
-                logits = self.compute(sequence, observer=observer)
+                logits = self.compute(sequence, recorder=recorder)
 
-    def probe(self, sequence: Sequence, recorder: QueryRecorder) -> Tensor:
-        """Score every page of a sequence by the mass that recorded queries put on it.
+    def probe(self, sequence: Sequence, num_tokens: int, recorder: QueryRecorder) -> Tensor:
+        """Score pages of a sequence by the mass that recorded queries put on them.
 
         Args:
             sequence: Its pages may lie anywhere.
-            recorder: Queries recorded from a question's step.
+            num_tokens: Leading tokens to score, all with KV.
+            recorder: Queries of a question or an answer.
 
         Returns:
             `[layers, num_heads, num_pages]` fp32, see `engine.attention.probe`.
@@ -257,7 +258,7 @@ class Engine:
             StorageError: The device failed.
         """
         with self.telemetry.phase(Phase.COMPUTE):
-            parts = self._stack.plan_scan(sequence)
+            parts = self._stack.plan_scan(sequence, num_tokens)
             return probe(parts, self._memory, self.model.layers, recorder.queries)
 
     # -- keeping -----------------------------------------------------------------------------

@@ -12,8 +12,17 @@ from kvcli.corpus.source_map import SourceMap, TokenSpan
 from kvcli.results import Citation
 
 MOST = 5
+BEST_PAGES = 8
+"""Pages that count; the rest of the scores is noise that many pages share."""
+
 LEAST_SHARE = 0.08
 """Sources with a smaller share of the mass are not worth a reader's time."""
+
+
+def best_pages(scores: Sequence[float]) -> list[float]:
+    """Keep the scores of the `BEST_PAGES` best pages and make the others 0."""
+    best = sorted(range(len(scores)), key=lambda page: -scores[page])[:BEST_PAGES]
+    return [score if page in best else 0.0 for page, score in enumerate(scores)]
 
 
 def cite(scores: Sequence[float], source_map: SourceMap, page_tokens: int) -> tuple[Citation, ...]:

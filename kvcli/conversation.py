@@ -14,15 +14,16 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from engine.attention.mass import MassObserver, excess_mass, lookup_layers
+from engine.attention.probe import probe_scores
+from engine.attention.recorder import QueryRecorder, lookup_layers
 from engine.config import SamplingConfig
 from engine.engine import Engine
 from engine.errors import OverBudget
 from engine.sequence import Sequence
 from kvcli.answer_text import AnswerText
-from kvcli.citations import cite
+from kvcli.citations import best_pages, cite
 from kvcli.corpus.source_map import SourceMap
-from kvcli.prompts import NEUTRAL_QUESTION, PromptBuilder
+from kvcli.prompts import NEUTRAL_QUESTIONS, PromptBuilder
 from kvcli.results import Citation
 from kvcli.stopping import StopRequested
 
@@ -123,16 +124,16 @@ class Conversation:
         started = time.monotonic()
         ids = self.question_ids(question, is_request=is_request)
         self._require_room(len(ids), sampling.max_tokens)
-        observer = self._observer()
+        recorder = self._recorder()
         self.is_asking = True
         self.turns += 1
         self.sequence.token_ids.extend(ids)
-        logits = self._compute("question", None if is_request else observer)
+        logits = self._compute("question", None if is_request else recorder)
         self.is_asking = False
         prompt_tokens = len(self.sequence.token_ids)
         self._publish("answer")
         tokens = self.engine.generate(
-            self.sequence, logits, sampling, observer=observer if is_request else None
+            self.sequence, logits, sampling, recorder=recorder if is_request else None
         )
         writing = AnswerText(self.builder.backend, on_text)
         ending = self._write(tokens, writing, self.sequence)
@@ -140,7 +141,7 @@ class Conversation:
         begun = writing.started_at or ended
         return Answer(
             text=writing.text.strip(),
-            citations=self._cite(observer),
+            citations=self._cite(recorder),
             ending=ending,
             prompt_tokens=prompt_tokens,
             new_tokens=writing.num_tokens,
@@ -184,46 +185,51 @@ class Conversation:
                 "Ask for less with --max-tokens, shorten the question, or start a new session.",
             )
 
-    def _compute(self, task: str, observer: MassObserver | None) -> Tensor:
+    def _compute(self, task: str, recorder: QueryRecorder | None) -> Tensor:
         def on_step() -> None:
             self._publish(task)
             self.check_stop()
 
         self._publish(task)
-        return self.engine.compute(self.sequence, observer=observer, on_step=on_step)
+        return self.engine.compute(self.sequence, recorder=recorder, on_step=on_step)
 
     def _publish(self, task: str) -> None:
         done, total = self.sequence.num_tokens, len(self.sequence.token_ids)
         self.engine.telemetry.publish_task(task, done, total)
 
-    def _observer(self) -> MassObserver:
-        geometry = self.engine.model.geometry
-        spans = self.source_map.spans
-        end = spans[-1].end_token if spans else 0
-        return MassObserver(
-            lookup_layers(self.engine.model.layers), geometry.page_tokens, geometry.num_pages(end)
-        )
+    def _recorder(self) -> QueryRecorder:
+        return QueryRecorder(lookup_layers(self.engine.model.layers))
 
     def _measure_neutral(self) -> Tensor | None:
-        """Where any question looks, by a neutral one on a fork; None if the fork does not fit.
+        """Where any question looks, by neutral ones on forks; None if a fork does not fit.
 
         Rounded as the notes store it, so that citations are the same before and after a resume.
         """
-        fork = self.engine.fork(self.sequence)
         try:
-            fork.token_ids.extend(self.builder.first_question(NEUTRAL_QUESTION))
-            if len(fork.token_ids) > self.engine.model.window:
-                return None
-            observer = self._observer()
-            self.engine.compute(fork, observer=observer)
-            return observer.mass().half().float()
+            masses = [self._probe(self.builder.first_question(text)) for text in NEUTRAL_QUESTIONS]
         except OverBudget:  # sharper citations are not worth the answer
             return None
+        return torch.stack(masses).amax(dim=0).half().float()
+
+    def _probe(self, question_ids: list[int]) -> Tensor:
+        """Run a question behind what is there, on a fork, and score the documents' pages by it."""
+        fork = self.engine.fork(self.sequence)
+        recorder = self._recorder()
+        try:
+            fork.token_ids += question_ids
+            self.engine.compute(fork, recorder=recorder, on_step=self.check_stop)
         finally:
             self.engine.drop(fork)
+        return self.engine.probe(self.sequence, self.document_tokens, recorder)
 
-    def _cite(self, observed: MassObserver) -> tuple[Citation, ...]:
-        mass = observed.mass()
+    def _scores(self, mass: Tensor) -> list[float]:
+        """Score the documents' pages by what a question draws beyond what any question draws."""
         neutral = torch.zeros_like(mass) if self.neutral is None else self.neutral
-        scores = excess_mass(mass, neutral)
-        return cite(scores.tolist(), self.source_map, self.engine.model.geometry.page_tokens)
+        return [float(score) for score in probe_scores(mass, neutral)]
+
+    def _cite(self, recorder: QueryRecorder) -> tuple[Citation, ...]:
+        if not recorder.queries:
+            return ()
+        mass = self.engine.probe(self.sequence, self.document_tokens, recorder)
+        page_tokens = self.engine.model.geometry.page_tokens
+        return cite(best_pages(self._scores(mass)), self.source_map, page_tokens)

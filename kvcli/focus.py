@@ -12,30 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-import torch
-from torch import Tensor
-
-from engine.attention.mass import lookup_layers
-from engine.attention.observer import QueryRecorder
-from engine.attention.probe import probe_scores
 from engine.config import SamplingConfig
 from engine.errors import OverBudget
 from kvcli.answer_text import AnswerText
-from kvcli.citations import cite
+from kvcli.citations import BEST_PAGES, cite
 from kvcli.conversation import Answer, Conversation
 from kvcli.corpus.source_map import SourceMap, TokenSpan
-from kvcli.prompts import NEUTRAL_QUESTION, PromptBuilder
+from kvcli.prompts import PromptBuilder
 
 LOCAL_WINDOW = 1024
 """Tokens before a step that documents are read with, beside the sinks."""
 
-ANCHORS = 8
-"""Best pages read again, each with its neighbours."""
-
 FOCUS_TOKENS = 2048
 """Most tokens read again: a small model answers better from little."""
-
-NEUTRAL_QUESTIONS = (NEUTRAL_QUESTION, "What kind of text is this?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +46,7 @@ def choose_pages(scores: list[float], most_pages: int) -> FocusPages:
     """
     chosen: set[int] = set()
     anchors: list[int] = []
-    best = sorted(range(len(scores)), key=lambda page: -scores[page])[:ANCHORS]
+    best = sorted(range(len(scores)), key=lambda page: -scores[page])[:BEST_PAGES]
     for page in [page for page in best if scores[page] > 0.0] or best[:1]:
         wanted = {p for p in (page - 1, page, page + 1) if 0 <= p < len(scores)} - chosen
         if len(chosen) + len(wanted) > most_pages:
@@ -139,7 +128,8 @@ class FocusConversation(Conversation):
                 f"leave {max(0, room):,} of the window of {window:,} to read with",
                 "Ask for a shorter answer with --max-tokens, or shorten the question.",
             )
-        scores = self._scores(ids)
+        self._publish("probe")
+        scores = self._scores(self._probe(ids))
         pages = choose_pages(scores, most_pages)
         reading = self.engine.side_sequence()
         try:
@@ -168,24 +158,3 @@ class FocusConversation(Conversation):
             first_token_s=begun - started,
             decode_s=ended - begun,
         )
-
-    def _scores(self, question_ids: list[int]) -> list[float]:
-        mass = self._probe(question_ids)
-        neutral = torch.zeros_like(mass) if self.neutral is None else self.neutral
-        return [float(score) for score in probe_scores(mass, neutral)]
-
-    def _probe(self, question_ids: list[int]) -> Tensor:
-        """Run a question behind the documents on a fork, and score every page by its queries."""
-        self._publish("probe")
-        fork = self.engine.fork(self.sequence)
-        try:
-            fork.token_ids += question_ids
-            recorder = QueryRecorder(lookup_layers(self.engine.model.layers))
-            self.engine.compute(fork, observer=recorder, on_step=self.check_stop)
-        finally:
-            self.engine.drop(fork)
-        return self.engine.probe(self.sequence, recorder)
-
-    def _measure_neutral(self) -> Tensor | None:
-        masses = [self._probe(self.builder.first_question(text)) for text in NEUTRAL_QUESTIONS]
-        return torch.stack(masses).amax(dim=0).half().float()

@@ -30,9 +30,9 @@ FIRST, REPLY, SECOND = "KVCLIFIRSTMARKER", "KVCLIREPLYMARKER", "KVCLISECONDMARKE
 
 SUMMARY_QUESTION = "Summarize the document above. Say what it is about and give its main findings."
 
-NEUTRAL_QUESTION = "How many are there?"
-"""Asks for nothing in particular: where it looks, every question looks. Its form matters: of six
-neutral questions tried with 21 real ones, it left the right page first most often."""
+NEUTRAL_QUESTIONS = ("How many are there?", "What kind of text is this?")
+"""Ask for nothing in particular: where one of them looks, every question looks. Their form matters:
+of six tried with 21 real questions, the first left the right page first most often."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.attention.observer import Observer
+from engine.attention.recorder import QueryRecorder
 from engine.attention.source import PastReader, TierMemory
 from engine.model.hook import LayerSpec
 from engine.model.rope import Rope
@@ -30,7 +30,7 @@ class ExactAttention:
         memory: The tiers.
         rope: Rotation by position.
         layers: One spec per layer.
-        observer: Watches, if given.
+        recorder: Keeps the queries, if given.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class ExactAttention:
         memory: TierMemory,
         rope: Rope,
         layers: Sequence[LayerSpec],
-        observer: Observer | None = None,
+        recorder: QueryRecorder | None = None,
     ) -> None:
         self._plan = plan
         self._memory = memory
         self._rope = rope
-        self._observer = observer
+        self._recorder = recorder
         # A page that enters the device tier does so in every layer, for whoever looks further back.
         self._reads = [
             [i for i, part in enumerate(plan.parts) if part.promotes or _sees(plan, part, spec)]
@@ -75,8 +75,8 @@ class ExactAttention:
         rotated = self._rope.rotate(queries, first, spec.rope)
         own = self._rope.rotate(keys, first, spec.rope), values
         self._store(layer, keys, own[0], values)
-        if self._observer is not None:
-            self._observer.begin_layer(layer, queries)
+        if self._recorder is not None:
+            self._recorder.record(layer, queries)
         out: Tensor | None = None
         lse = torch.empty(0)
         for index in self._reads[layer]:
@@ -87,8 +87,6 @@ class ExactAttention:
             turned = rotated
             if part.gap:
                 turned = self._rope.rotate(queries, first - part.gap, spec.rope)
-            if self._observer is not None:
-                self._observer.see(layer, turned, past[0], spec, part.first_token)
             part_out, part_lse = attention_part(
                 turned, *past, scaling=spec.scaling, first_query=first - part.gap,
                 first_key=part.first_token, window=spec.sliding_window, softcap=spec.softcap,
@@ -101,8 +99,6 @@ class ExactAttention:
             )  # fmt: skip
             out, lse = _join(out, lse, own_out, own_lse)
         assert out is not None
-        if self._observer is not None:
-            self._observer.end_layer(layer, lse)
         return out.to(queries.dtype).transpose(0, 1)
 
     def close(self) -> None:

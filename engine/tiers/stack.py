@@ -172,12 +172,13 @@ class TierStack:
             parts.append(PartPlan(begin, stop - begin, own and stop == end, sources))
         return tuple(parts)
 
-    def plan_scan(self, sequence: Sequence) -> tuple[PartPlan, ...]:
-        """Say where the keys at rest of every token are read from, part by part."""
+    def plan_scan(self, sequence: Sequence, num_tokens: int) -> tuple[PartPlan, ...]:
+        """Say where the keys at rest of the first `num_tokens` tokens are read from, by parts."""
+        assert num_tokens <= sequence.num_tokens
         page_tokens, pages = self.geometry.page_tokens, sequence.table.pages
         parts = []
-        for begin in range(0, sequence.num_tokens, self.part_tokens):
-            stop = min(begin + self.part_tokens, sequence.num_tokens)
+        for begin in range(0, num_tokens, self.part_tokens):
+            stop = min(begin + self.part_tokens, num_tokens)
             indices = range(begin // page_tokens, -(-stop // page_tokens))
             sources = tuple(self._source_at_rest(pages[index]) for index in indices)
             parts.append(PartPlan(begin, stop - begin, False, sources))

@@ -9,7 +9,7 @@ import torch
 from engine_kit import RESIDENT, SMALL, Budget, new_file, one_thread, open_engine, text, tiny
 from torch import Tensor
 
-from engine.attention.observer import QueryRecorder
+from engine.attention.recorder import QueryRecorder
 from engine.model.hook import LayerSpec
 from engine.model.rope import Rope
 from engine.tiers.stack import SINK_TOKENS
@@ -142,9 +142,9 @@ def test_probe_is_the_softmax_over_all_position_free_keys(budget: Budget, tmp_pa
         fork = engine.fork(sequence)
         fork.token_ids += text(7, seed=3)
         recorder = QueryRecorder([1])
-        engine.compute(fork, observer=recorder)
+        engine.compute(fork, recorder=recorder)
         engine.drop(fork)
-        mass = engine.probe(sequence, recorder)
+        mass = engine.probe(sequence, 300, recorder)
         if budget is SMALL:
             assert engine.telemetry.sample().read_bytes > 0
     every = torch.cat(keys, 1).repeat_interleave(2, 0)

@@ -6,9 +6,10 @@ import pytest
 from tiny_models import tiny_tokenizer
 
 from engine.errors import OverBudget
+from kvcli.citations import BEST_PAGES
 from kvcli.corpus.source_map import SourceMap, TokenSpan
 from kvcli.documents import Room
-from kvcli.focus import ANCHORS, choose_pages, reading_ids
+from kvcli.focus import choose_pages, reading_ids
 from kvcli.mode import Mode, choose_mode
 from kvcli.options import RunOptions
 from kvcli.prompts import Prompt, PromptBuilder
@@ -27,7 +28,7 @@ def test_the_budget_of_pages_is_never_exceeded() -> None:
     for most in (3, 5, 10, 100):
         pages = choose_pages(scores, most)
         taken = sum(end - first for first, end in pages.runs)
-        assert 3 <= taken <= most and len(pages.anchors) <= ANCHORS
+        assert 3 <= taken <= most and len(pages.anchors) <= BEST_PAGES
 
 
 def test_the_first_and_last_page_have_one_neighbour() -> None:
