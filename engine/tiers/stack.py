@@ -133,40 +133,25 @@ class TierStack:
             residency.take_device(pages[index], previous, busy)
 
     def _plan_parts(self, sequence: Sequence, first: int, num_new: int) -> tuple[PartPlan, ...]:
-        size, page_tokens = self.part_tokens, self.geometry.page_tokens
-        if sequence.local_window is not None:
-            bounded = self._plan_bounded(sequence, first, num_new, sequence.local_window)
-            if bounded is not None:
-                return bounded
-        own = num_new == 1
-        end = first + 1 if own else first
-        seen = 0 if self.reach is None else max(0, first + 1 - self.reach)
-        parts = []
-        for begin in range(seen // size * size, end, size):
-            stop = min(begin + size, end)
-            past = range(begin // page_tokens, -(-min(stop, first) // page_tokens))
-            sources = tuple(self._source(sequence.table.pages, index) for index in past)
-            parts.append(PartPlan(begin, stop - begin, own and stop == end, sources))
-        return tuple(parts)
+        """Cut what the step sees of its past into parts.
 
-    def _plan_bounded(
-        self, sequence: Sequence, first: int, num_new: int, window: int
-    ) -> tuple[PartPlan, ...] | None:
-        """Plan the sinks and the local window at compact positions (arXiv 2309.17453).
-
-        Returns:
-            None while nothing lies between the two: then the whole past is seen.
+        Of a bounded sequence it sees the sinks and the local window, at compact positions (arXiv
+        2309.17453); as long as nothing lies between the two, the whole past.
         """
-        page_tokens, pages = self.geometry.page_tokens, sequence.table.pages
-        start = (first - window) // page_tokens * page_tokens
-        if start <= SINK_TOKENS:
-            return None
+        pages, page_tokens, size = sequence.table.pages, self.geometry.page_tokens, self.part_tokens
         own = num_new == 1
+        seen = 0 if self.reach is None else max(0, first + 1 - self.reach)
+        start, parts = seen // size * size, []
+        if sequence.local_window is not None:
+            border = (first - sequence.local_window) // page_tokens * page_tokens
+            if border > SINK_TOKENS:
+                start, gap = border, border - SINK_TOKENS
+                sinks = range(-(-SINK_TOKENS // page_tokens))
+                sources = tuple(self._source(pages, index) for index in sinks)
+                parts.append(PartPlan(0, SINK_TOKENS, False, sources, gap))
         end = first + 1 if own else first
-        sinks = tuple(self._source(pages, i) for i in range(SINK_TOKENS // page_tokens))
-        parts = [PartPlan(0, SINK_TOKENS, False, sinks, gap=start - SINK_TOKENS)]
-        for begin in range(start, end, self.part_tokens):
-            stop = min(begin + self.part_tokens, end)
+        for begin in range(start, end, size):
+            stop = min(begin + size, end)
             past = range(begin // page_tokens, -(-min(stop, first) // page_tokens))
             sources = tuple(self._source(pages, index) for index in past)
             parts.append(PartPlan(begin, stop - begin, own and stop == end, sources))

@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 from engine_kit import RESIDENT, SMALL, Budget, new_file, one_thread, open_engine, text, tiny
+from tiny_models import make_tiny_model
 from torch import Tensor
 
 from engine.attention.recorder import QueryRecorder
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.model.hook import LayerSpec
+from engine.model.load import load_model
 from engine.model.rope import Rope
+from engine.telemetry import Telemetry
 from engine.tiers.stack import SINK_TOKENS
 
 __all__ = ["one_thread"]
@@ -154,3 +159,17 @@ def test_probe_is_the_softmax_over_all_position_free_keys(budget: Budget, tmp_pa
     assert mass.shape == (1, 4, 19)
     assert torch.allclose(mass[0], expected, atol=1e-4)
     assert expected.max() > 0.05
+
+
+def test_pages_larger_than_the_sinks_are_read_bounded_too(tmp_path: Path) -> None:
+    """With --page-tokens 256 the sinks are part of a page: focus died on an empty list of pages."""
+    folder = make_tiny_model(tmp_path / "tiny", "llama")
+    model = load_model(folder, page_tokens=256, segment_tokens=512, self_check=False)
+    config = EngineConfig(ram_bytes=1 << 30, step_tokens=512, part_tokens=512)
+    engine = Engine(model, config, Telemetry(), num_tokens=1600)
+    sequence = engine.new_sequence()
+    sequence.local_window = 512
+    sequence.token_ids += text(1400)
+    assert torch.isfinite(engine.compute(sequence)).all()
+    engine.check_integrity()
+    engine.close()
