@@ -14,7 +14,7 @@ from engine.config import EngineConfig
 from engine.memory.budget import plan_memory
 from engine.types import Tier
 from kvcli.corpus.spans import Corpus
-from kvcli.estimate import likely_device, machine_speed, prefill_flops
+from kvcli.estimate import likely_device, machine_speed, reading_flops
 from kvcli.model_outline import ModelOutline
 from kvcli.options import RunOptions
 from kvcli.results import Skipped
@@ -135,18 +135,13 @@ def _tiers(tokens: int, model: ModelOutline, options: RunOptions) -> tuple[TierP
     return (*tiers, TierPlan(Tier.DISK.value, left, left * model.geometry.page_bytes))
 
 
-FOCUS_LIKE = 3328
-"""Tokens whose exact attention costs as much per token as focus: half of them is what a step of
-1,024 tokens sees of sinks, local window and itself."""
-
-
 def _seconds(tokens: int, fits: bool, model: ModelOutline, options: RunOptions) -> float:
-    counted = tokens if fits else FOCUS_LIKE
-    flops = prefill_flops(
-        counted,
+    flops = reading_flops(
+        tokens,
+        is_bounded=not fits,
         matrix_params=model.matrix_params,
         num_layers=model.geometry.num_layers,
         num_heads=model.num_heads,
         head_dim=model.geometry.head_dim,
     )
-    return flops * tokens / max(1, counted) / machine_speed(likely_device(options.device))
+    return flops / machine_speed(likely_device(options.device))

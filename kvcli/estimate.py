@@ -16,18 +16,33 @@ from kvcli.fetch import cache_dir
 SPEED_FILE = "speed.json"
 
 _PER_CORE = {"amx_bf16": 4e11, "avx512_bf16": 1e11, "avx2": 3e10}
-"""Operations per second. AMX: 8e11 measured on two cores with the default model; others guessed."""
+"""Operations per second. AVX512-BF16: 0.86e11 measured with the default model; others guessed."""
+LEAST_FLOPS = 1e12
+"""Less work than this tells little about a machine."""
+
 _SLOWEST = 1e10
 _CUDA = 5e13
 
 
-def prefill_flops(
-    tokens: int, *, matrix_params: int, num_layers: int, num_heads: int, head_dim: int
+BOUNDED_KEYS = 1664
+"""Keys that a token sees on average when read bounded: sinks, local window, half a step."""
+
+
+def reading_flops(
+    tokens: int,
+    *,
+    is_bounded: bool,
+    matrix_params: int,
+    num_layers: int,
+    num_heads: int,
+    head_dim: int,
 ) -> float:
-    """Floating-point operations of reading `tokens` tokens with exact attention."""
-    matrices = 2.0 * matrix_params * tokens
-    attention = 2.0 * tokens * tokens * num_layers * num_heads * head_dim
-    return matrices + attention
+    """Floating-point operations of reading `tokens` tokens, with exact or bounded attention."""
+    keys = tokens / 2
+    if is_bounded:
+        keys = min(keys, BOUNDED_KEYS)
+    attention = 4.0 * keys * num_layers * num_heads * head_dim
+    return tokens * (2.0 * matrix_params + attention)
 
 
 def machine_speed(device: str) -> float:
@@ -43,7 +58,7 @@ def machine_speed(device: str) -> float:
 
 def remember_speed(device: str, flops: float, seconds: float) -> None:
     """Keep a measured speed for the next estimate; a cache that cannot be written is no matter."""
-    if seconds < 2.0:  # mostly start-up
+    if seconds < 2.0 or flops < LEAST_FLOPS:  # mostly start-up
         return
     path = cache_dir() / SPEED_FILE
     with contextlib.suppress(OSError, ValueError, TypeError):

@@ -17,7 +17,7 @@ from kvcli.options import RunOptions
 from kvcli.prompts import Prompt
 
 SIDE_TOKENS = 2 * FOCUS_TOKENS
-"""Tokens of the pages read again, of the question and of its answer, with what stands around."""
+"""Tokens of the pages read again and of the question, with what stands around them."""
 
 DEVICE_TOKENS = 8192
 """Tokens of the device tier in focus mode: sinks, local window, a step, and what is read again."""
@@ -39,10 +39,9 @@ class Mode(Enum):
         """What asks and answers."""
         return FocusConversation if self is Mode.FOCUS else Conversation
 
-    @property
-    def fork_tokens(self) -> int:
+    def fork_tokens(self, answer_tokens: int) -> int:
         """Tokens that sequences beside the documents may hold."""
-        return SIDE_TOKENS if self is Mode.FOCUS else FORK_TOKENS
+        return SIDE_TOKENS + answer_tokens if self is Mode.FOCUS else FORK_TOKENS
 
     def device_bytes(self, geometry: KVGeometry, asked: int | None) -> int | None:
         """Cap of the device tier: beyond what a step sees, focus has no use for it."""

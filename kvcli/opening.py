@@ -263,7 +263,7 @@ def _engine(
         watched.telemetry,
         num_tokens=num_tokens,
         file=file,
-        fork_tokens=mode.fork_tokens,
+        fork_tokens=mode.fork_tokens(options.max_tokens),
     )
     stack.callback(engine.close)
     return engine

@@ -18,11 +18,15 @@ from engine.session import SessionFile
 from engine.telemetry import Telemetry
 from kvcli.conversation import Answer, Conversation, Ending
 from kvcli.dashboard import Dashboard
+from kvcli.estimate import reading_flops, remember_speed
 from kvcli.notes import Notes
 from kvcli.options import RunOptions
 from kvcli.output import Interrupted, Output
 from kvcli.results import RunResult, Skipped, Timings, Usage, io_of, tiers_of
 from kvcli.stopping import StopRequest, StopRequested
+
+EMBEDDINGS = ("embed_tokens.weight", "lm_head.weight")
+"""Weights that reading a token hardly touches."""
 
 
 @dataclass(slots=True)
@@ -76,12 +80,27 @@ class Run:
         if self.is_resumed:
             self.recomputed_tokens = computed
             self.output.status(f"{self.reused_tokens:,} tokens reused, {computed:,} recomputed")
-        self.timings = replace(self.timings, ingest_s=round(time.monotonic() - started, 3))
+        seconds = time.monotonic() - started
+        self.timings = replace(self.timings, ingest_s=round(seconds, 3))
+        if computed and not self.is_resumed:
+            remember_speed(self.model.device.type, self._reading_flops(computed), seconds)
         has_neutral = self.conversation.neutral is not None
         if self.conversation.is_fresh and not has_neutral:
             self.output.detail("no room for a neutral question: citations will be less sharp")
         if computed or has_neutral != had_neutral:
             self.save()
+
+    def _reading_flops(self, tokens: int) -> float:
+        weights = self.model.model.named_parameters()
+        matrices = [w for name, w in weights if w.ndim == 2 and not name.endswith(EMBEDDINGS)]
+        return reading_flops(
+            tokens,
+            is_bounded=self.conversation.sequence.local_window is not None,
+            matrix_params=sum(weight.numel() for weight in matrices),
+            num_layers=self.model.geometry.num_layers,
+            num_heads=self.model.num_heads,
+            head_dim=self.model.geometry.head_dim,
+        )
 
     def ask(self, question: str, *, is_request: bool = False) -> Answer:
         """Ask, stream the answer to stdout, keep the turn; also a turn that the user stopped.
