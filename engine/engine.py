@@ -163,7 +163,7 @@ class Engine:
                 "Ask with fewer documents or a model with a longer window.",
             )
         while True:
-            end = self._step_end(sequence.num_tokens, total)
+            end = self._step_end(sequence, total)
             logits = self._step(sequence, end, recorder)
             self._keeper.after_step(sequence)
             if on_step is not None:
@@ -171,15 +171,14 @@ class Engine:
             if end == total:
                 return logits
 
-    def _step_end(self, first: int, total: int) -> int:
+    def _step_end(self, sequence: Sequence, total: int) -> int:
         """Steps end at segment borders, so that whole segments can go straight to the writer.
 
         The rule depends on positions alone: the same tokens are always cut the same way.
         """
-        size = self.model.geometry.segment_tokens
-        if first % size:
-            return min(total, (first // size + 1) * size)
-        return min(total, first + self.config.step_tokens)
+        first, size = sequence.num_tokens, self.model.geometry.segment_tokens
+        end = (first // size + 1) * size if first % size else first + self.config.step_tokens
+        return min(total, end, sequence.turn_end(first))
 
     @torch.inference_mode()
     def _step(self, sequence: Sequence, end: int, recorder: QueryRecorder | None) -> Tensor:
@@ -199,7 +198,7 @@ class Engine:
 
     def _forward(self, ids: list[int], plan: StepPlan, attention: ExactAttention) -> Tensor:
         device = self.model.device
-        positions = torch.arange(plan.first_token, plan.end, device=device)
+        positions = torch.arange(plan.position, plan.position + plan.num_tokens, device=device)
         output = self.model.model(
             input_ids=torch.tensor(ids, device=device)[None],
             position_ids=positions[None],

@@ -5,9 +5,14 @@ Owns how many of the ids already have KV. Knows no tensors and no tiers.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
 from engine.memory.page_table import PageTable
+
+TURN = 1 << 15
+"""Positions of a bounded sequence start anew after so many tokens. Nothing attends that far, so
+only distances within a local window count, and rotation tables stay small at any length."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,3 +31,12 @@ class Sequence:
     def num_tokens(self) -> int:
         """Tokens that have KV."""
         return self.table.num_tokens
+
+    def position(self, token: int) -> int:
+        """Where a token stands, for RoPE."""
+        return token if self.local_window is None else token % TURN
+
+    def turn_end(self, token: int) -> int:
+        """One past the last token whose position follows on from that of `token`."""
+        assert self.local_window is None or self.local_window < TURN
+        return sys.maxsize if self.local_window is None else (token // TURN + 1) * TURN

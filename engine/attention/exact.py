@@ -71,7 +71,7 @@ class ExactAttention:
         Returns:
             `[T, num_heads, head_dim]` in the queries' dtype.
         """
-        first = self._plan.first_token
+        first = self._plan.position
         rotated = self._rope.rotate(queries, first, spec.rope)
         own = self._rope.rotate(keys, first, spec.rope), values
         self._store(layer, keys, own[0], values)
@@ -85,11 +85,11 @@ class ExactAttention:
             if not _sees(self._plan, part, spec):
                 continue
             turned = rotated
-            if part.gap:
-                turned = self._rope.rotate(queries, first - part.gap, spec.rope)
+            if part.query_position != first:
+                turned = self._rope.rotate(queries, part.query_position, spec.rope)
             part_out, part_lse = attention_part(
-                turned, *past, scaling=spec.scaling, first_query=first - part.gap,
-                first_key=part.first_token, window=spec.sliding_window, softcap=spec.softcap,
+                turned, *past, scaling=spec.scaling, first_query=part.query_position,
+                first_key=part.position, window=spec.sliding_window, softcap=spec.softcap,
             )  # fmt: skip
             out, lse = _join(out, lse, part_out, part_lse)
         if self._plan.num_tokens > 1:
@@ -140,8 +140,8 @@ def _sees(plan: StepPlan, part: PartPlan, spec: LayerSpec) -> bool:
     """Whether the first query, which sees furthest back, sees the part's last key."""
     if spec.sliding_window is None:
         return True
-    last_key = part.first_token + part.num_tokens - 1
-    return plan.first_token - part.gap - last_key < spec.sliding_window
+    last_key = part.position + part.num_tokens - 1
+    return part.query_position - last_key < spec.sliding_window
 
 
 def _join(

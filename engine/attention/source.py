@@ -144,7 +144,7 @@ class PastReader:
             assert staged is not None
             span = slice(piece.first_page, piece.first_page + piece.num_pages)
             rest = [staged.halves[half].pages[span] for half in Part]
-        first = part.first_token + piece.first_page * self._memory.geometry.page_tokens
+        first = part.position + piece.first_page * self._memory.geometry.page_tokens
         key_rest, value_rest = (half.transpose(0, 1) for half in rest)
         self._rope.rotate(key_rest.to(keys.device), first, rope_index, out=keys)
         values.copy_(value_rest)

@@ -43,9 +43,11 @@ class PartPlan:
     own: bool
     """Whether the single new token of a decode step is the last of this part."""
     sources: tuple[PageSource, ...]
-    gap: int = 0
-    """Positions between this part and the rest of what the step attends to, to be left out of its
-    distance: the queries turn back by as much for this part alone."""
+    position: int
+    """Where its first key stands, for RoPE; the same whenever the page is read."""
+    query_position: int
+    """Where the step's first query stands for this part: only the distance between the two counts,
+    so a gap between the sinks and the local window can be left out."""
 
     @property
     def promotes(self) -> bool:
@@ -86,6 +88,8 @@ class StepPlan:
     copies: tuple[SlotCopy, ...]
     direct: tuple[SegmentId, ...]
     """Segments that this step fills whole: their slices go to the writer layer by layer."""
+    position: int
+    """Where the step's first token stands, for RoPE."""
 
     @property
     def end(self) -> int:

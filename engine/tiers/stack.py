@@ -67,7 +67,8 @@ class TierStack:
             self._undo(sequence, copy)
             raise
         parts = self._plan_parts(sequence, first, num_new)
-        return StepPlan(first, num_new, parts, targets, copies, direct)
+        position = sequence.position(first)
+        return StepPlan(first, num_new, parts, targets, copies, direct, position)
 
     def _undo(self, sequence: Sequence, copy: CopyOnWrite | None) -> None:
         self.residency.forget(sequence.table.trim())
@@ -145,16 +146,21 @@ class TierStack:
         if sequence.local_window is not None:
             border = (first - sequence.local_window) // page_tokens * page_tokens
             if border > SINK_TOKENS:
-                start, gap = border, border - SINK_TOKENS
+                start = border
                 sinks = range(-(-SINK_TOKENS // page_tokens))
                 sources = tuple(self._source(pages, index) for index in sinks)
-                parts.append(PartPlan(0, SINK_TOKENS, False, sources, gap))
+                compact = first - border + SINK_TOKENS
+                parts.append(PartPlan(0, SINK_TOKENS, False, sources, 0, compact))
         end = first + 1 if own else first
-        for begin in range(start, end, size):
-            stop = min(begin + size, end)
-            past = range(begin // page_tokens, -(-min(stop, first) // page_tokens))
+        while start < end:
+            stop = min(start + size, end, sequence.turn_end(start))
+            past = range(start // page_tokens, -(-min(stop, first) // page_tokens))
             sources = tuple(self._source(pages, index) for index in past)
-            parts.append(PartPlan(begin, stop - begin, own and stop == end, sources))
+            position = sequence.position(start)
+            turned = position + first - start
+            is_last = own and stop == end
+            parts.append(PartPlan(start, stop - start, is_last, sources, position, turned))
+            start = stop
         return tuple(parts)
 
     def plan_scan(self, sequence: Sequence, num_tokens: int) -> tuple[PartPlan, ...]:
@@ -166,7 +172,7 @@ class TierStack:
             stop = min(begin + self.part_tokens, num_tokens)
             indices = range(begin // page_tokens, -(-stop // page_tokens))
             sources = tuple(self._source_at_rest(pages[index]) for index in indices)
-            parts.append(PartPlan(begin, stop - begin, False, sources))
+            parts.append(PartPlan(begin, stop - begin, False, sources, 0, 0))
         return tuple(parts)
 
     def _source_at_rest(self, page: PageId) -> PageSource:

@@ -10,6 +10,7 @@ from engine_kit import RESIDENT, SMALL, Budget, new_file, one_thread, open_engin
 from tiny_models import make_tiny_model
 from torch import Tensor
 
+from engine import sequence as sequence_module
 from engine.attention.recorder import QueryRecorder
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -74,14 +75,23 @@ def bounded_logits(budget: Budget, ids: list[int], path: Path | None = None) -> 
     return logits
 
 
-def test_bounded_reading_is_a_short_text_without_the_gap() -> None:
-    """Every step's logits equal those of sinks, window and step laid side by side."""
-    model, ids = tiny(), text(560)
+@pytest.mark.parametrize("turn", [1 << 15, 256])
+@pytest.mark.parametrize("length", [560, 509])
+def test_bounded_reading_is_a_short_text_without_the_gap(
+    turn: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step's logits equal those of sinks, window and step laid side by side.
+
+    Positions that start anew change nothing, in the middle of reading or of an answer.
+    """
+    monkeypatch.setattr(sequence_module, "TURN", turn)
+    model, ids = tiny(), text(length)
     context = BoundedReference(model.rope, 0)
     expected = []
     with torch.inference_mode():
-        steps = [(0, 128), (128, 256), (256, 384), (384, 512), (512, 560)]
-        steps += [(n, n + 1) for n in range(560, 565)]
+        steps = [(n, min(n + 128, length)) for n in range(0, length, 128)]
+        last = len(steps) - 1
+        steps += [(n, n + 1) for n in range(length, length + 5)]
         ids = ids + text(5, seed=9)
         for first, end in steps:
             context.first = first
@@ -91,8 +101,8 @@ def test_bounded_reading_is_a_short_text_without_the_gap() -> None:
                 use_cache=False, logits_to_keep=1, kv_context=context,
             )  # fmt: skip
             expected.append(out.logits[0, -1])
-    actual = bounded_logits(RESIDENT, ids[:560])
-    for mine, reference in zip(actual, expected[4:], strict=True):
+    actual = bounded_logits(RESIDENT, ids[:length])
+    for mine, reference in zip(actual, expected[last:], strict=True):
         assert torch.allclose(mine, reference, atol=2e-4)
         assert reference.std() > 0.1
 
