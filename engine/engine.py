@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.assembly import assemble
 from engine.attention.exact import ExactAttention
+from engine.attention.gather import gather
 from engine.attention.probe import probe
 from engine.attention.recorder import QueryRecorder
 from engine.config import EngineConfig, SamplingConfig
@@ -125,6 +126,33 @@ class Engine:
         return Sequence(
             table, list(sequence.token_ids), on_disk=False, local_window=sequence.local_window
         )
+
+    def gather(self, sequence: Sequence, pages: list[int]) -> Sequence:
+        """Make a sequence of copies of some pages, side by side at compact positions.
+
+        Args:
+            sequence: Whose pages are copied, with their token ids.
+            pages: Their indices, in the order wanted; all full.
+
+        Raises:
+            OverBudget: The host tier has no room for the copies; nothing changed.
+            PageCorrupt: A page read back fails its checksum.
+            StorageError: The device failed.
+        """
+        size, gathered = self.model.geometry.page_tokens, self.side_sequence()
+        assert all((index + 1) * size <= sequence.num_tokens for index in pages)
+        with self.telemetry.phase(Phase.COMPUTE):
+            parts, slots = self._stack.plan_gather(sequence, pages, gathered)
+            try:
+                gather(parts, slots, self._memory)
+            except BaseException:
+                self.drop(gathered)
+                raise
+        gathered.table.advance(len(pages) * size)
+        for index in pages:
+            gathered.token_ids += sequence.token_ids[index * size : (index + 1) * size]
+        self._stack.residency.publish()
+        return gathered
 
     def drop(self, sequence: Sequence) -> None:
         """Release a sequence's pages."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.layout import PartLayout, layout_part
-from engine.attention.source import TierMemory
+from engine.attention.source import TierMemory, at_rest
 from engine.model.hook import LayerSpec
 from engine.tiers.plan import PartPlan
 from engine.tiers.transfer import ReadJob, StreamBuffer
@@ -99,12 +99,7 @@ def _keys_at_rest(
     geometry = memory.geometry
     size, scratch = geometry.page_tokens, memory.scratch[0]
     for piece in layout.pieces:
-        if piece.slot is not None:
-            rest = memory.host.pages(layer, Part.KEYS, piece.slot, piece.num_pages)
-        else:
-            assert staged is not None
-            span = slice(piece.first_page, piece.first_page + piece.num_pages)
-            rest = staged.halves[Part.KEYS].pages[span]
+        rest = at_rest(memory, piece, staged, layer, Part.KEYS)
         begin = piece.first_page * size
         target = scratch[:, begin : begin + piece.num_pages * size]
         shape = (geometry.num_kv_heads, piece.num_pages, size, geometry.head_dim)

@@ -33,6 +33,24 @@ class TierMemory:
     """`[2, num_kv_heads, part_tokens, head_dim]` on the device, for parts that lie in pieces."""
 
 
+def at_rest(
+    memory: TierMemory, piece: Piece, staged: StreamBuffer | None, layer: int, half: Part
+) -> Tensor:
+    """Give one half of a piece's pages, `[num_pages, num_kv_heads, page_tokens, head_dim]`.
+
+    Args:
+        memory: The tiers.
+        piece: Pages in the host tier or on disk; those of the device tier are not at rest.
+        staged: What was read from disk for the piece's part.
+        layer: Layer of the model.
+        half: Keys, before RoPE, or values.
+    """
+    if piece.slot is not None:
+        return memory.host.pages(layer, half, piece.slot, piece.num_pages)
+    assert staged is not None
+    return staged.halves[half].pages[piece.first_page : piece.first_page + piece.num_pages]
+
+
 class PastReader:
     """Gives the past of one step, for one layer and part after another.
 
@@ -137,14 +155,9 @@ class PastReader:
         values: Tensor,
     ) -> None:
         """Rotate and copy a piece at rest into `[num_kv_heads, num_pages, P, D]` views."""
-        if piece.slot is not None:
-            host = self._memory.host
-            rest = [host.pages(layer, half, piece.slot, piece.num_pages) for half in Part]
-        else:
-            assert staged is not None
-            span = slice(piece.first_page, piece.first_page + piece.num_pages)
-            rest = [staged.halves[half].pages[span] for half in Part]
         first = part.position + piece.first_page * self._memory.geometry.page_tokens
-        key_rest, value_rest = (half.transpose(0, 1) for half in rest)
+        key_rest, value_rest = (
+            at_rest(self._memory, piece, staged, layer, half).transpose(0, 1) for half in Part
+        )
         self._rope.rotate(key_rest.to(keys.device), first, rope_index, out=keys)
         values.copy_(value_rest)

@@ -20,7 +20,7 @@ from engine.memory.page_table import CopyOnWrite
 from engine.sequence import Sequence
 from engine.tiers.plan import DiskPlace, PageSource, PageTarget, PartPlan, SlotCopy, StepPlan
 from engine.tiers.residency import Residency
-from engine.types import KVGeometry, PageId, SegmentId, Tier
+from engine.types import KVGeometry, PageId, SegmentId, SlotId, Tier
 
 SINK_TOKENS = 128
 """Leading tokens whose pages are never evicted (arXiv 2309.17453)."""
@@ -174,6 +174,38 @@ class TierStack:
             sources = tuple(self._source_at_rest(pages[index]) for index in indices)
             parts.append(PartPlan(begin, stop - begin, False, sources, 0, 0))
         return tuple(parts)
+
+    def plan_gather(
+        self, sequence: Sequence, indices: list[int], into: Sequence
+    ) -> tuple[tuple[PartPlan, ...], list[SlotId]]:
+        """Give an empty sequence host slots for copies of some pages of another.
+
+        Args:
+            sequence: Whose pages are copied.
+            indices: Which, all full.
+            into: The empty sequence.
+
+        Returns:
+            Where the pages lie at rest, by parts, and the slot of each copy.
+
+        Raises:
+            OverBudget: The host tier has no room for the copies; nothing changed.
+        """
+        assert not into.table.pages and not into.on_disk
+        size = self.geometry.page_tokens
+        into.table.reserve(len(indices) * size)
+        for index, page in enumerate(into.table.pages):
+            self.residency.add(page, pinned=(index + 1) * size <= SINK_TOKENS)
+        try:
+            slots = [self.residency.need_host(page, ()) for page in into.table.pages]
+        except OverBudget:
+            self.residency.forget(into.table.trim())
+            raise
+        # Only now: making room may have pushed the originals out of the host tier.
+        sources = [self._source_at_rest(sequence.table.pages[index]) for index in indices]
+        each = self.part_tokens // size
+        groups = [tuple(sources[i : i + each]) for i in range(0, len(sources), each)]
+        return tuple(PartPlan(0, len(g) * size, False, g, 0, 0) for g in groups), slots
 
     def _source_at_rest(self, page: PageId) -> PageSource:
         place = self.residency.of(page)
