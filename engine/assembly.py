@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from engine.attention.recorder import lookup_layers
+from engine.attention.sketch import sketch_bytes
 from engine.attention.source import TierMemory
 from engine.config import EngineConfig
 from engine.errors import IdentityMismatch
@@ -79,6 +81,7 @@ def assemble(
         part_tokens=config.part_tokens,
         stream_depth=config.stream_depth,
         fork_tokens=fork_tokens,
+        sketch_bytes=_sketch_bytes(model, num_tokens) if config.sketch else 0,
     )
     if plan.needs_disk:
         file = SessionFile.spill(config.spill_folder or Path(tempfile.gettempdir()), geometry)
@@ -111,6 +114,10 @@ def require_identity(file: SessionFile, model: LoadedModel) -> None:
             f"{file.path}: its pages are {file.geometry}, this run wants {model.geometry}",
             "Give the --page-tokens it was made with, or ingest the documents again.",
         )
+
+
+def _sketch_bytes(model: LoadedModel, num_tokens: int) -> int:
+    return sketch_bytes(model.geometry, len(lookup_layers(model.layers)), num_tokens)
 
 
 def _device_bytes(model: LoadedModel, config: EngineConfig) -> int | None:

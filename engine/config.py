@@ -32,6 +32,8 @@ class EngineConfig:
     """Longest time between two commits of a session file while tokens are being ingested."""
     io_deadline_seconds: float = 60.0
     """Longest wait for one read or write before the disk is declared dead."""
+    sketch: bool = False
+    """Whether keys of the main sequence are also kept as a sketch while it is read bounded."""
     spill_folder: Path | None = None
     """Where pages go that fit neither tier when no session file is named; None: the system's."""
 

@@ -7,27 +7,24 @@ prompts and no screens. A caller appends ids to a `Sequence` and calls `compute`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 
-import torch
 from torch import Tensor
 
 from engine.assembly import assemble
-from engine.attention.exact import ExactAttention
 from engine.attention.gather import gather
-from engine.attention.probe import probe
 from engine.attention.recorder import QueryRecorder
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import OverBudget
 from engine.keeper import Keeper
+from engine.lookup import PageLookup, ProbeWay
 from engine.memory.budget import FORK_TOKENS, MemoryPlan
 from engine.memory.page_table import PageTable
 from engine.model.load import LoadedModel
 from engine.sampler import Sampler
 from engine.sequence import Sequence
 from engine.session import SessionFile
+from engine.stepper import Stepper
 from engine.telemetry import Phase, Telemetry
-from engine.tiers.plan import StepPlan
 
 
 class Engine:
@@ -69,8 +66,13 @@ class Engine:
         )
         self._stack, self._memory = self._parts.stack, self._parts.memory
         self._session = file
+        self._lookup = PageLookup(
+            self._parts, model, telemetry, num_tokens=num_tokens, session=file
+        )
+        self._stepper = Stepper(self._parts, model, self._lookup, telemetry, config.step_tokens)
         self._keeper = Keeper(
             self._parts,
+            self._lookup,
             telemetry,
             is_named=file is not None,
             checkpoint_seconds=config.checkpoint_seconds,
@@ -91,7 +93,9 @@ class Engine:
         """
         file = self._parts.file
         assert file is None or not (self._stack.pool.live() or file.kv_tokens), "the file is taken"
-        return self._empty_sequence()
+        sequence = self._empty_sequence()
+        self._lookup.follow(sequence)
+        return sequence
 
     def side_sequence(self) -> Sequence:
         """Make an empty sequence beside the main one; it stays in memory."""
@@ -118,6 +122,7 @@ class Engine:
         if file.tail_tokens:
             slot = self._stack.residency.need_host(sequence.table.pages[-1], ())
             file.read_tail(self._memory.host.bytes_of(slot))
+        self._lookup.follow(sequence)
         return sequence
 
     def fork(self, sequence: Sequence) -> Sequence:
@@ -191,51 +196,13 @@ class Engine:
                 "Ask with fewer documents or a model with a longer window.",
             )
         while True:
-            end = self._step_end(sequence, total)
-            logits = self._step(sequence, end, recorder)
+            end = self._stepper.end(sequence, total)
+            logits = self._stepper.run(sequence, end, recorder)
             self._keeper.after_step(sequence)
             if on_step is not None:
                 on_step()
             if end == total:
-                return logits
-
-    def _step_end(self, sequence: Sequence, total: int) -> int:
-        """Steps end at segment borders, so that whole segments can go straight to the writer.
-
-        The rule depends on positions alone: the same tokens are always cut the same way.
-        """
-        first, size = sequence.num_tokens, self.model.geometry.segment_tokens
-        end = (first // size + 1) * size if first % size else first + self.config.step_tokens
-        return min(total, end, sequence.turn_end(first))
-
-    @torch.inference_mode()
-    def _step(self, sequence: Sequence, end: int, recorder: QueryRecorder | None) -> Tensor:
-        first = sequence.num_tokens
-        with self.telemetry.phase(Phase.COMPUTE):
-            plan = self._stack.plan_step(sequence, end - first)
-            try:
-                with closing(
-                    ExactAttention(plan, self._memory, self.model.rope, self.model.layers, recorder)
-                ) as attention:
-                    logits = self._forward(sequence.token_ids[first:end], plan, attention)
-            except BaseException:
-                self._stack.abort(sequence, plan)
-                raise
-            self._stack.complete(sequence, plan)
-        return logits
-
-    def _forward(self, ids: list[int], plan: StepPlan, attention: ExactAttention) -> Tensor:
-        device = self.model.device
-        positions = torch.arange(plan.position, plan.position + plan.num_tokens, device=device)
-        output = self.model.model(
-            input_ids=torch.tensor(ids, device=device)[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=1,
-            kv_context=attention,
-        )
-        logits: Tensor = output.logits[0, -1]
-        return logits
+                return logits[-1]
 
     def generate(
         self,
@@ -269,13 +236,20 @@ class Engine:
             if produced + 1 < sampling.max_tokens:
                 logits = self.compute(sequence, recorder=recorder)
 
-    def probe(self, sequence: Sequence, num_tokens: int, recorder: QueryRecorder) -> Tensor:
+    def probe(
+        self,
+        sequence: Sequence,
+        num_tokens: int,
+        recorder: QueryRecorder,
+        way: ProbeWay = ProbeWay.AUTO,
+    ) -> Tensor:
         """Score pages of a sequence by the mass that recorded queries put on them.
 
         Args:
             sequence: Its pages may lie anywhere.
             num_tokens: Leading tokens to score, all with KV.
             recorder: Queries of a question or an answer.
+            way: By every key or by the key sketch.
 
         Returns:
             `[layers, num_heads, num_pages]` fp32, see `engine.attention.probe`.
@@ -285,8 +259,16 @@ class Engine:
             StorageError: The device failed.
         """
         with self.telemetry.phase(Phase.COMPUTE):
-            parts = self._stack.plan_scan(sequence, num_tokens)
-            return probe(parts, self._memory, self.model.layers, recorder.queries)
+            return self._lookup.probe(sequence, num_tokens, recorder.queries, way)
+
+    def probe_ways(self, sequence: Sequence, num_tokens: int) -> tuple[ProbeWay, ...]:
+        """Say in which ways the first tokens can be probed; every key can always be read."""
+        return self._lookup.ways(sequence, num_tokens)
+
+    @property
+    def sketch_refusal(self) -> str | None:
+        """Why there is no key sketch, or not all of it, although one is wanted; one line."""
+        return self._lookup.refusal
 
     # -- keeping -----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
     │   ├── UnsupportedVersion           written by a newer kvcli
     │   ├── IdentityMismatch             other model, tokenizer, dtype, ...: names the field
     │   ├── PageCorrupt                  bytes that fail their checksum; never served
+    │   ├── AttachmentCorrupt            the same of bytes beside the KV; done without
     │   └── SessionLocked                another process is writing it
     ├── ModelError              exit 1   a model cannot be found, fetched or loaded
     │   └── ModelRefused                 an architecture that position-free pages cannot serve
@@ -76,6 +77,10 @@ class IdentityMismatch(SessionError):
 
 class PageCorrupt(SessionError):
     """Bytes failed their checksum. They are never served."""
+
+
+class AttachmentCorrupt(SessionError):
+    """Bytes that are kept beside the KV failed their checksum. They are done without."""
 
 
 class SessionLocked(SessionError):

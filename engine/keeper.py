@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 from engine.assembly import Assembly
+from engine.lookup import PageLookup
 from engine.sequence import Sequence
 from engine.telemetry import Phase, Telemetry
 from engine.tiers.disk import PageRun
@@ -23,17 +24,25 @@ class Keeper:
 
     Args:
         assembly: The engine's parts.
+        lookup: Whose sketch is kept beside the pages.
         telemetry: Where waits are booked.
         is_named: Whether the file is a session to keep, rather than a place to spill to.
         checkpoint_seconds: Longest time between commits while steps run.
     """
 
     def __init__(
-        self, assembly: Assembly, telemetry: Telemetry, *, is_named: bool, checkpoint_seconds: float
+        self,
+        assembly: Assembly,
+        lookup: PageLookup,
+        telemetry: Telemetry,
+        *,
+        is_named: bool,
+        checkpoint_seconds: float,
     ) -> None:
         self._file = assembly.file
         self._stack = assembly.stack
         self._memory = assembly.memory
+        self._lookup = lookup
         self._telemetry = telemetry
         self._is_named = is_named
         self._interval = checkpoint_seconds
@@ -81,6 +90,7 @@ class Keeper:
         self._save(sequence, sequence.num_tokens // self._geometry.page_tokens)
         self._memory.transfer.drain()
         with self._telemetry.phase(Phase.WRITE):
+            self._lookup.save()
             self._file.commit(
                 token_ids=sequence.token_ids[self._committed_ids :],
                 kv_tokens=sequence.num_tokens,

@@ -36,6 +36,11 @@ app = typer.Typer(
 
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Files and folders; - is stdin.")]
 
+Thorough = Annotated[
+    bool,
+    typer.Option("--thorough", help="Ask every section: slower, for lists, counts and where else."),
+]
+
 
 @dataclass(slots=True)
 class Invocation:
@@ -73,11 +78,21 @@ def _installed_version() -> str:
 
 @app.command()
 @takes_options(MODEL, MEMORY, READING, ANSWER, SESSION, OUTPUT)
-def summarize(paths: Paths, options: RunOptions) -> None:
-    """Summarise files and folders."""
+def summarize(
+    paths: Paths,
+    options: RunOptions,
+    sections: Annotated[
+        bool, typer.Option("--sections", help="Print the note on each section as well.")
+    ] = False,
+) -> None:
+    """Summarise files and folders, or a session, of any length.
+
+    Beyond the model's window a note is made on each section, and the notes are summarised. With
+    --session, or on a session, the notes are kept: what was interrupted goes on where it was.
+    """
     from kvcli.commands import summarize
 
-    summarize.run(options, tuple(paths))
+    summarize.run(options, tuple(paths), shows_sections=sections)
 
 
 @app.command()
@@ -87,11 +102,13 @@ def ask(
     options: RunOptions,
     repo: Annotated[list[str], typer.Option(metavar="DIR", help="A repository. Repeatable.")] = [],  # noqa: B006
     doc: Annotated[list[str], typer.Option(metavar="FILE", help="A document. Repeatable.")] = [],  # noqa: B006
+    thorough: Thorough = False,
 ) -> None:
     """Ask documents, repositories or a saved session one question."""
     from kvcli.commands import ask
 
-    ask.run(options, repos=tuple(repo), docs=tuple(doc), question=" ".join(question))
+    words = " ".join(question)
+    ask.run(options, repos=tuple(repo), docs=tuple(doc), question=words, is_thorough=thorough)
 
 
 @app.command()
@@ -118,11 +135,13 @@ def resume(
     question: Annotated[
         list[str], typer.Argument(metavar="QUESTION", help="Without one: chat.")
     ] = [],  # noqa: B006
+    thorough: Thorough = False,
 ) -> None:
     """Go on with a session: finish its ingest, then answer or chat."""
     from kvcli.commands import resume
 
-    resume.run(options, session_file, question=" ".join(question) if question else None)
+    words = " ".join(question) if question else None
+    resume.run(options, session_file, question=words, is_thorough=thorough)
 
 
 @app.command()

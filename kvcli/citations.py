@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from kvcli.corpus.source_map import SourceMap, TokenSpan
 from kvcli.results import Citation
 
-MOST = 5
+MOST = 8
 BEST_PAGES = 8
 """Pages that count; the rest of the scores is noise that many pages share."""
 
-LEAST_SHARE = 0.08
+LEAST_SHARE = 0.04
 """Sources with a smaller share of the mass are not worth a reader's time."""
 
 

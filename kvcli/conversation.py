@@ -19,10 +19,12 @@ from engine.attention.recorder import QueryRecorder, lookup_layers
 from engine.config import SamplingConfig
 from engine.engine import Engine
 from engine.errors import OverBudget
+from engine.lookup import ProbeWay
 from engine.sequence import Sequence
 from kvcli.answer_text import AnswerText
 from kvcli.citations import best_pages, cite
 from kvcli.corpus.source_map import SourceMap
+from kvcli.lookup import Lookup
 from kvcli.prompts import NEUTRAL_QUESTIONS, PromptBuilder
 from kvcli.results import Citation
 from kvcli.stopping import StopRequested
@@ -53,6 +55,19 @@ class Answer:
     """From the question to its first token."""
     decode_s: float
     """From the first token to the last."""
+    lookup: Lookup | None = None
+    """How pages were found; None in exact mode."""
+    reading: str = ""
+    """How focus pages were read; empty in exact mode."""
+
+    def mode_of(self, mode: str) -> str:
+        """The mode of a run with the way in which this answer's pages were read."""
+        return f"{mode}-{self.reading}" if self.reading else mode
+
+    @property
+    def is_found(self) -> bool:
+        """Whether anything in the documents answers to the question."""
+        return self.lookup is None or self.lookup.is_found
 
 
 @dataclass(slots=True)
@@ -80,6 +95,8 @@ class Conversation:
     """Attention mass of a neutral question, `[layers, num_heads, num_pages]`, once it is known."""
     is_asking: bool = False
     """Whether a question has been put and its answer has not begun."""
+    way: ProbeWay = ProbeWay.AUTO
+    """How pages are scored."""
 
     @property
     def is_fresh(self) -> bool:
@@ -163,7 +180,9 @@ class Conversation:
 
     def save(self, notes: dict[str, object] | None = None) -> None:
         """Compute the KV of the last token, so that nothing waits, and commit."""
-        if self.sequence.num_tokens < len(self.sequence.token_ids) <= self.engine.model.window:
+        waiting = len(self.sequence.token_ids) - self.sequence.num_tokens
+        fits = len(self.sequence.token_ids) <= self.engine.model.window
+        if waiting and (fits or self.sequence.local_window is not None):
             self.engine.compute(self.sequence)
         self.engine.commit(self.sequence, notes=notes)
 
@@ -204,15 +223,23 @@ class Conversation:
         """Where any question looks, by neutral ones on forks; None if a fork does not fit.
 
         Rounded as the notes store it, so that citations are the same before and after a resume.
+        One for all ways of scoring, the largest of any: which way a question takes is open yet.
         """
+        ways = self.engine.probe_ways(self.sequence, self.document_tokens)
+        questions = map(self.builder.first_question, NEUTRAL_QUESTIONS)
         try:
-            masses = [self._probe(self.builder.first_question(text)) for text in NEUTRAL_QUESTIONS]
+            masses = [self._probe(ids, *ways) for ids in questions]
         except OverBudget:  # sharper citations are not worth the answer
             return None
         return torch.stack(masses).amax(dim=0).half().float()
 
-    def _probe(self, question_ids: list[int]) -> Tensor:
-        """Run a question behind what is there, on a fork, and score the documents' pages by it."""
+    def _probe(self, question_ids: list[int], *ways: ProbeWay) -> Tensor:
+        """Run a question behind what is there, on a fork, and score the documents' pages by it.
+
+        Args:
+            question_ids: The question.
+            ways: The largest mass of these counts; none: `self.way`.
+        """
         fork = self.engine.fork(self.sequence)
         recorder = self._recorder()
         try:
@@ -220,7 +247,11 @@ class Conversation:
             self.engine.compute(fork, recorder=recorder, on_step=self.check_stop)
         finally:
             self.engine.drop(fork)
-        return self.engine.probe(self.sequence, self.document_tokens, recorder)
+        masses = [
+            self.engine.probe(self.sequence, self.document_tokens, recorder, way)
+            for way in ways or (self.way,)
+        ]
+        return torch.stack(masses).amax(dim=0)
 
     def _scores(self, mass: Tensor) -> list[float]:
         """Score the documents' pages by what a question draws beyond what any question draws."""

@@ -1,4 +1,4 @@
-"""How documents are attended to, and what follows from it for a run.
+"""How documents are attended to, and what follows from it and from the work at hand for a run.
 
 Owns the choice between exact and focus: exact while everything fits the model's window, focus
 beyond, and never silently. Knows neither tensors nor files.
@@ -23,6 +23,17 @@ DEVICE_TOKENS = 8192
 """Tokens of the device tier in focus mode: sinks, local window, a step, and what is read again."""
 
 
+class Work(Enum):
+    """What a run does with documents."""
+
+    QUESTIONS = "questions"
+    """Answers from what they look for."""
+    SUMMARY = "summary"
+    """One request over all of them, or by sections beyond the window."""
+    SECTIONS = "sections"
+    """Reads every section."""
+
+
 class Mode(Enum):
     """How earlier tokens are attended to. The value is what a session file remembers."""
 
@@ -39,9 +50,10 @@ class Mode(Enum):
         """What asks and answers."""
         return FocusConversation if self is Mode.FOCUS else Conversation
 
-    def fork_tokens(self, answer_tokens: int) -> int:
+    def fork_tokens(self, answer_tokens: int, work: Work) -> int:
         """Tokens that sequences beside the documents may hold."""
-        return SIDE_TOKENS + answer_tokens if self is Mode.FOCUS else FORK_TOKENS
+        reads_beside = self is Mode.FOCUS or work is Work.SECTIONS
+        return SIDE_TOKENS + answer_tokens if reads_beside else FORK_TOKENS
 
     def device_bytes(self, geometry: KVGeometry, asked: int | None) -> int | None:
         """Cap of the device tier: beyond what a step sees, focus has no use for it."""
@@ -50,21 +62,19 @@ class Mode(Enum):
         enough = geometry.num_pages(DEVICE_TOKENS) * geometry.page_bytes
         return enough if asked is None else min(asked, enough)
 
-    def why(self, num_tokens: int, window: int) -> str:
+    def why(self, num_tokens: int, window: int, work: Work) -> str:
         """The mode and its reason, for people."""
         if self is Mode.EXACT:
             return f"exact attention: they fit the window of {window:,}"
+        way = "each question is answered from the pages it looks for"
+        if work is not Work.QUESTIONS:
+            way = "they are read section by section"
         if num_tokens > window:
-            return (
-                f"focus: they are more than the window of {window:,}, so each question is answered "
-                "from the pages it looks for"
-            )
-        return "focus, as asked: each question is answered from the pages it looks for"
+            return f"focus: they are more than the window of {window:,}, so {way}"
+        return f"focus, as asked: {way}"
 
 
-def choose_mode(
-    options: RunOptions, prompt: Prompt, room: Room, window: int, *, may_focus: bool
-) -> Mode:
+def choose_mode(options: RunOptions, prompt: Prompt, room: Room, window: int) -> Mode:
     """Choose by what was asked for and by what fits.
 
     Args:
@@ -72,13 +82,12 @@ def choose_mode(
         prompt: The documents.
         room: What must fit behind them.
         window: The model's, tokens.
-        may_focus: Whether the job can be done by looking pages up; a summary cannot.
 
     Raises:
-        OverBudget: Exact attention is asked for or needed, and the documents do not fit.
+        OverBudget: Exact attention is asked for, and the documents do not fit.
     """
     fits = len(prompt.token_ids) + room.total <= window
-    if may_focus and (options.attention == "focus" or (options.attention == "auto" and not fits)):
+    if options.wants_focus or (options.attention == "auto" and not fits):
         return Mode.FOCUS
     require_window(prompt, room, window)
     return Mode.EXACT

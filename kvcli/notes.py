@@ -1,4 +1,4 @@
-"""What kvcli keeps in a session file beside the pages: turns, sources, the neutral mass.
+"""What kvcli keeps in a session file beside the pages: turns, sources, neutral mass, section notes.
 
 Owns the notes' keys. The session file stores them without looking inside.
 """
@@ -18,6 +18,19 @@ from engine.errors import SessionError
 
 
 @dataclass(frozen=True, slots=True)
+class SectionNote:
+    """What was written about tokens `[first_token, end_token)` on the way to a summary."""
+
+    first_token: int
+    end_token: int
+    text: str
+
+    def to_json(self) -> dict[str, object]:
+        """A compact dict."""
+        return {"at": self.first_token, "end": self.end_token, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
 class Notes:
     """State of a conversation."""
 
@@ -32,6 +45,8 @@ class Notes:
     """Leading tokens that are documents; questions come behind them."""
     neutral: Tensor | None
     """Attention mass of a neutral question, `[layers, num_heads, num_pages]`, in steps of fp16."""
+    sections: tuple[SectionNote, ...] = ()
+    """Notes on sections, in the order in which they were made."""
 
     def to_json(self) -> dict[str, object]:
         """The notes as the session file takes them."""
@@ -48,6 +63,8 @@ class Notes:
                 "shape": list(self.neutral.shape),
                 "float16": base64.b64encode(data).decode("ascii"),
             }
+        if self.sections:
+            fields["sections"] = [note.to_json() for note in self.sections]
         return fields
 
     @classmethod
@@ -65,6 +82,10 @@ class Notes:
                 turns=int(fields["turns"]),
                 document_tokens=int(fields["document_tokens"]),
                 neutral=_tensor(fields["neutral"]) if "neutral" in fields else None,
+                sections=tuple(
+                    SectionNote(int(note["at"]), int(note["end"]), str(note["text"]))
+                    for note in fields.get("sections", ())
+                ),
             )
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise SessionError(

@@ -16,6 +16,7 @@ from engine.assembly import identity_of
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import IdentityMismatch
+from engine.lookup import ProbeWay
 from engine.model.load import LoadedModel, load_model
 from engine.session import SessionFile
 from engine.telemetry import Telemetry
@@ -31,8 +32,9 @@ from kvcli.documents import (
     require_new_session,
 )
 from kvcli.fetch import cache_dir
+from kvcli.focus import FocusConversation, Reading
 from kvcli.metrics import MetricsFile
-from kvcli.mode import Mode, choose_mode
+from kvcli.mode import Mode, Work, choose_mode
 from kvcli.models import resolve
 from kvcli.notes import Notes
 from kvcli.options import RunOptions
@@ -60,7 +62,7 @@ def start(
     question: str | None,
     session: Path | None,
     overwrite: bool = False,
-    may_focus: bool = True,
+    work: Work = Work.QUESTIONS,
 ) -> Run:
     """Open a run over documents. Nothing is computed yet.
 
@@ -78,16 +80,17 @@ def start(
         room = UNKNOWN_TURN
         if question is not None:
             room = Room(len(builder.first_question(question)), options.max_tokens)
-        mode = choose_mode(options, prompt, room, model.window, may_focus=may_focus)
+        mode = choose_mode(options, prompt, room, model.window)
         if mode is Mode.EXACT:
             _say_room(watched.output, model.window - len(prompt.token_ids), room)
         watched.stop.defer()
         notes = _new_notes(options, corpus, prompt, mode)
         most = len(prompt.token_ids) + room.total
         file = _new_file(session, model, most, overwrite, stack)
-        engine = _engine(options, model, watched, file, stack, most, mode)
+        engine = _engine(options, model, watched, file, stack, most, mode, work)
         conversation = _new_conversation(engine, builder, prompt, watched.stop, mode)
-        _say_plan(watched.output, engine, len(prompt.token_ids), session is not None, mode)
+        _set_choices(conversation, options)
+        _say_plan(watched.output, engine, len(prompt.token_ids), session is not None, mode, work)
         engine.commit(
             conversation.sequence, spans=prompt.source_map.to_json(), notes=notes.to_json()
         )
@@ -101,7 +104,7 @@ def start(
         )  # fmt: skip
 
 
-def go_on(options: RunOptions, session: Path) -> Run:
+def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) -> Run:
     """Open a run over a session file. Nothing is computed yet.
 
     Raises:
@@ -122,14 +125,15 @@ def go_on(options: RunOptions, session: Path) -> Run:
         watched.stop.defer()
         mode = Mode(notes.mode)
         most = max(model.window, len(file.token_ids))
-        engine = _engine(options, model, watched, file, stack, most, mode)
+        engine = _engine(options, model, watched, file, stack, most, mode, work)
         sequence = engine.resume()
         sequence.local_window = mode.local_window
         conversation = mode.conversation(
             engine, builder, sequence, source_map, notes.document_tokens,
             notes.turns, watched.stop.check, notes.neutral,
         )  # fmt: skip
-        _say_plan(watched.output, engine, len(sequence.token_ids), True, mode)
+        _set_choices(conversation, options)
+        _say_plan(watched.output, engine, len(sequence.token_ids), True, mode, work)
         return Run(
             options, watched.output, watched.telemetry,
             dashboard=_show(options, watched, model, stack),
@@ -165,11 +169,13 @@ def _say_room(output: Output, left: int, room: Room) -> None:
 
 
 def _say_plan(
-    output: Output, engine: Engine, num_tokens: int, has_session: bool, mode: Mode
+    output: Output, engine: Engine, num_tokens: int, has_session: bool, mode: Mode, work: Work
 ) -> None:
     """Which mode and why, and where pages may lie."""
     window, plan, page = engine.model.window, engine.memory_plan, engine.model.geometry.page_bytes
-    output.status(f"{num_tokens:,} tokens, {mode.why(num_tokens, window)}")
+    output.status(f"{num_tokens:,} tokens, {mode.why(num_tokens, window, work)}")
+    if engine.sketch_refusal is not None:
+        output.status(engine.sketch_refusal)
     disk = "spill file" if plan.needs_disk else "session file" if has_session else "none"
     output.detail(
         f"{engine.model.name} on {engine.model.device}, {engine.model.geometry.dtype}; room for "
@@ -247,6 +253,7 @@ def _engine(
     stack: ExitStack,
     num_tokens: int,
     mode: Mode,
+    work: Work,
 ) -> Engine:
     spill = cache_dir() / "spill"
     with suppress(OSError):  # it is missed only by a run that spills, and then by name
@@ -255,6 +262,7 @@ def _engine(
         ram_bytes=options.ram_bytes,
         device_bytes=mode.device_bytes(model.geometry, options.vram),
         evict=options.evict,
+        sketch=mode is Mode.FOCUS and options.lookup != ProbeWay.SCAN.value,
         spill_folder=spill,
     )
     engine = Engine(
@@ -263,7 +271,7 @@ def _engine(
         watched.telemetry,
         num_tokens=num_tokens,
         file=file,
-        fork_tokens=mode.fork_tokens(options.max_tokens),
+        fork_tokens=mode.fork_tokens(options.max_tokens, work),
     )
     stack.callback(engine.close)
     return engine
@@ -278,6 +286,13 @@ def _new_notes(options: RunOptions, corpus: Corpus, prompt: Prompt, mode: Mode) 
         document_tokens=len(prompt.token_ids),
         neutral=None,
     )
+
+
+def _set_choices(conversation: Conversation, options: RunOptions) -> None:
+    """How pages are looked up and read, which the user may choose anew each time."""
+    conversation.way = ProbeWay(options.lookup)
+    if isinstance(conversation, FocusConversation) and options.attention in ("reread", "stored"):
+        conversation.reading = Reading(options.attention)
 
 
 def _new_conversation(

@@ -74,9 +74,15 @@ class RunOptions:
     ] = None
     """Tokens; None: all of it."""
     attention: Annotated[
-        Literal["auto", "exact", "focus"], _option(MODEL, "How earlier tokens are attended to.")
+        Literal["auto", "exact", "focus", "reread", "stored"],
+        _option(MODEL, "How earlier tokens are attended to; reread and stored are kinds of focus."),
     ] = "auto"
     """auto is exact while the sequence fits the window, and focus beyond."""
+    lookup: Annotated[
+        Literal["auto", "scan", "sketch"],
+        _option(MODEL, "Where focus looks for pages: in all keys, or in a sketch of them."),
+    ] = "auto"
+    """auto takes the sketch unless all keys lie in RAM; scan makes none."""
 
     ram: Annotated[
         int | None,
@@ -204,6 +210,11 @@ class RunOptions:
     def ram_bytes(self) -> int:
         """The RAM budget: as given, or half of the memory that is free now, bytes."""
         return self.ram if self.ram is not None else psutil.virtual_memory().available // 2
+
+    @property
+    def wants_focus(self) -> bool:
+        """Whether focus was asked for, of whatever kind."""
+        return self.attention in ("focus", "reread", "stored")
 
     @property
     def sampling(self) -> SamplingConfig:

@@ -85,6 +85,20 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class SectionResult:
+    """What was written about one section of the documents."""
+
+    reference: str
+    """As printed for people, e.g. `report.pdf p. 12-19`."""
+    path: str
+    page: int | None
+    """The first physical page, from 1."""
+    lines: tuple[int, int] | None
+    """First and last line of the path, from 1, inclusive."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """Everything a run has to tell."""
 
@@ -92,7 +106,11 @@ class RunResult:
     """None where nothing was asked (ingest)."""
     model: str
     mode: str
+    is_found: bool = True
+    """False where nothing in the documents answers to the question."""
     citations: tuple[Citation, ...] = ()
+    sections: tuple[SectionResult, ...] = ()
+    """Notes or lines that the answer was written from, where it was."""
     usage: Usage = Usage()
     tiers: tuple[TierResult, ...] = ()
     io: IOResult = IOResult()
@@ -106,8 +124,9 @@ class RunResult:
         fields = asdict(self)
         for citation in fields["citations"]:
             del citation["text"]
-        order = ("answer", "citations", "usage", "tiers", "io", "timings", "session", "model",
-                 "mode", "skipped", "warnings")  # fmt: skip
+        fields["found"] = fields.pop("is_found")
+        order = ("answer", "found", "citations", "sections", "usage", "tiers", "io", "timings",
+                 "session", "model", "mode", "skipped", "warnings")  # fmt: skip
         return {name: fields[name] for name in order}
 
 

@@ -7,6 +7,7 @@ through the conversation.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -19,14 +20,17 @@ from engine.telemetry import Telemetry
 from kvcli.conversation import Answer, Conversation, Ending
 from kvcli.dashboard import Dashboard
 from kvcli.estimate import reading_flops, remember_speed
-from kvcli.notes import Notes
+from kvcli.notes import Notes, SectionNote
 from kvcli.options import RunOptions
 from kvcli.output import Interrupted, Output
-from kvcli.results import RunResult, Skipped, Timings, Usage, io_of, tiers_of
+from kvcli.results import RunResult, SectionResult, Skipped, Timings, Usage, io_of, tiers_of
 from kvcli.stopping import StopRequest, StopRequested
 
 EMBEDDINGS = ("embed_tokens.weight", "lm_head.weight")
 """Weights that reading a token hardly touches."""
+
+NOTE_SECONDS = 5.0
+"""Longest time between two commits while notes on sections are made."""
 
 
 @dataclass(slots=True)
@@ -51,6 +55,11 @@ class Run:
     warnings: tuple[str, ...] = ()
     timings: Timings = field(default_factory=Timings)
     recomputed_tokens: int = 0
+    sections: tuple[SectionResult, ...] = ()
+    """What was written about sections, in document order."""
+    num_sections: int = 0
+    """Sections that are to be noted in the session, if this run does that."""
+    _kept_at: float = field(default_factory=time.monotonic)
 
     def __enter__(self) -> Self:
         return self
@@ -111,11 +120,25 @@ class Run:
         """
         more = len(self.conversation.question_ids(question, is_request=is_request))
         self._require_space(more + self.options.max_tokens)
+        return self.stream(
+            lambda on_text: self.conversation.ask(
+                question, self.options.sampling, on_text, is_request=is_request
+            )
+        )
+
+    def stream(self, write: Callable[[Callable[[str], None]], Answer]) -> Answer:
+        """Stream an answer to stdout and keep what there is to keep.
+
+        Args:
+            write: Writes it, handing each piece on.
+
+        Raises:
+            StopRequested: The user stopped before the answer began.
+            KVError: Whatever stops the run.
+        """
         with self.dashboard.pause():
             try:
-                answer = self.conversation.ask(
-                    question, self.options.sampling, self.output.answer_token, is_request=is_request
-                )
+                answer = write(self.output.answer_token)
             finally:
                 self.output.end_answer()
         self.timings = replace(
@@ -133,10 +156,23 @@ class Run:
             Interrupted: The user stopped the answer; what was said is kept.
             KVError: Whatever stops the run.
         """
-        answer = self.ask(question, is_request=is_request)
+        self.finish(self.ask(question, is_request=is_request))
+
+    def finish(self, answer: Answer) -> None:
+        """Tell everything about the one answer of this run.
+
+        Raises:
+            Interrupted: The user stopped the answer; what was said is kept.
+        """
         if answer.ending is Ending.STOPPED:
             raise self._interrupted()
         self.tell(answer)
+
+    def keep_note(self, note: SectionNote) -> None:
+        """Keep a note on a section, durably within `NOTE_SECONDS`."""
+        self.notes = replace(self.notes, sections=(*self.notes.sections, note))
+        if time.monotonic() - self._kept_at > NOTE_SECONDS:
+            self._commit()
 
     def save(self) -> None:
         """Commit the conversation with nothing left to compute, if there is a file."""
@@ -146,6 +182,7 @@ class Run:
     def _commit(self) -> None:
         """Commit what is computed, if there is a file; computes nothing."""
         self.engine.commit(self.conversation.sequence, notes=self._new_notes().to_json())
+        self._kept_at = time.monotonic()
 
     def _new_notes(self) -> Notes:
         self.notes = replace(
@@ -164,10 +201,18 @@ class Run:
             self.output.json(self.result(answer).to_json())
 
     def _doubts(self, answer: Answer) -> list[str]:
+        refusal = self.engine.sketch_refusal
+        if refusal is not None and refusal != self.engine.memory_plan.sketch_refusal:
+            return [refusal, *self._doubts_about(answer)]
+        return self._doubts_about(answer)
+
+    def _doubts_about(self, answer: Answer) -> list[str]:
         if answer.ending is Ending.CUT:
             return [f"the answer was cut at --max-tokens {self.options.max_tokens:,}"]
         if not answer.text and answer.ending is Ending.DONE:
             return ["the model gave an empty answer"]
+        if answer.lookup is not None and answer.lookup.is_spread:
+            return ["many places answer to this question; --thorough reads every section"]
         return []
 
     def result(self, answer: Answer | None) -> RunResult:
@@ -178,7 +223,8 @@ class Run:
             answer=answer.text if answer else None,
             citations=answer.citations if answer else (),
             model=self.model.name,
-            mode=self.notes.mode,
+            mode=self.notes.mode if answer is None else answer.mode_of(self.notes.mode),
+            is_found=answer is None or answer.is_found,
             usage=Usage(
                 prompt_tokens=answer.prompt_tokens if answer else all_tokens,
                 reused_tokens=self.reused_tokens,
@@ -189,6 +235,7 @@ class Run:
             io=io_of(sample),
             timings=self.timings,
             session=str(self.file.path) if self.file else None,
+            sections=self.sections,
             skipped=self.skipped,
             warnings=self.warnings,
         )
@@ -212,8 +259,15 @@ class Run:
             return Interrupted(
                 "interrupted; nothing was kept", "Work is kept in a session: --session S.kv."
             )
-        kept, known = self.file.kv_tokens, len(self.file.token_ids)
+        kept, known, path = self.file.kv_tokens, len(self.file.token_ids), self.file.path
+        command = "summarize" if self.num_sections else "resume"
         return Interrupted(
-            f"interrupted; {kept:,} of {known:,} tokens are kept in {self.file.path}",
-            f"Go on with: kvcli resume {self.file.path}",
+            f"interrupted; {kept:,} of {known:,} tokens are kept in {path}" + self._notes_kept(),
+            f"Go on with: kvcli {command} {path}",
         )
+
+    def _notes_kept(self) -> str:
+        if self.file is None or not self.num_sections:
+            return ""
+        kept = len(Notes.from_json(self.file.notes).sections)
+        return f" and {min(kept, self.num_sections):,} of {self.num_sections:,} notes"

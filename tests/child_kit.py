@@ -25,7 +25,7 @@ import torch
 from cli_kit import Ran
 
 from engine.config import EngineConfig
-from engine.engine import Engine
+from engine.stepper import Stepper
 from kvcli import app, opening
 
 PATIENCE = 60.0
@@ -146,17 +146,17 @@ def _serve(
 
 def marked_steps(seconds: float) -> None:
     """Say each step, and take some time after it."""
-    real, count = Engine._step, 0
+    real, count = Stepper.run, 0
 
-    def step(engine: Engine, *arguments: Any) -> Any:
+    def run(stepper: Stepper, *arguments: Any) -> Any:
         nonlocal count
-        result = real(engine, *arguments)
+        result = real(stepper, *arguments)
         count += 1
         mark(f"step{count}")
         time.sleep(seconds)
         return result
 
-    Engine._step = step  # type: ignore[method-assign]
+    Stepper.run = run  # type: ignore[method-assign]
 
 
 def slow_steps() -> None:

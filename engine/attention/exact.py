@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.attention.recorder import QueryRecorder
+from engine.attention.recorder import QueryRecorder, StepRecorder
 from engine.attention.source import PastReader, TierMemory
 from engine.model.hook import LayerSpec
 from engine.model.rope import Rope
@@ -31,6 +31,7 @@ class ExactAttention:
         rope: Rotation by position.
         layers: One spec per layer.
         recorder: Keeps the queries, if given.
+        step_recorder: Keeps the queries and keys, if given.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class ExactAttention:
         rope: Rope,
         layers: Sequence[LayerSpec],
         recorder: QueryRecorder | None = None,
+        step_recorder: StepRecorder | None = None,
     ) -> None:
         self._plan = plan
         self._memory = memory
         self._rope = rope
         self._recorder = recorder
+        self._step_recorder = step_recorder
         # A page that enters the device tier does so in every layer, for whoever looks further back.
         self._reads = [
             [i for i, part in enumerate(plan.parts) if part.promotes or _sees(plan, part, spec)]
@@ -77,6 +80,8 @@ class ExactAttention:
         self._store(layer, keys, own[0], values)
         if self._recorder is not None:
             self._recorder.record(layer, queries)
+        if self._step_recorder is not None:
+            self._step_recorder.record(layer, queries, keys)
         out: Tensor | None = None
         lse = torch.empty(0)
         for index in self._reads[layer]:

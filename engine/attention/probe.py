@@ -66,13 +66,25 @@ def probe(
                         page_tokens=memory.geometry.page_tokens, softcap=spec.softcap,
                     )
                 )  # fmt: skip
-            pages = torch.cat(scores, dim=-1)
-            total = torch.logsumexp(pages, dim=-1, keepdim=True)
-            masses.append(torch.exp(pages - total).amax(dim=1).cpu())
+            masses.append(page_mass(scores))
     finally:
         if stream is not None:
             stream.close()
     return torch.stack(masses)
+
+
+def page_mass(scores: Sequence[Tensor]) -> Tensor:
+    """Turn the log-sum-exp of pages into their softmax mass.
+
+    Args:
+        scores: Of neighbouring pages, `[num_heads, T, pages]` each, together all pages.
+
+    Returns:
+        `[num_heads, num_pages]` fp32 on the CPU, the largest over the query tokens.
+    """
+    pages = torch.cat(list(scores), dim=-1)
+    total = torch.logsumexp(pages, dim=-1, keepdim=True)
+    return torch.exp(pages - total).amax(dim=1).cpu()
 
 
 def probe_scores(mass: Tensor, neutral: Tensor) -> Tensor:

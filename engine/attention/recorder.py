@@ -1,7 +1,7 @@
-"""Keeps what a question asks with: the position-free queries of the layers that look things up.
+"""Keeps position-free queries and keys of the layers that look things up.
 
-Owns the choice of those layers and the queries of one question or answer. Scoring pages by them is
-`probe`'s.
+Owns the choice of those layers, the queries of one question or answer, and the queries and keys of
+one step. Scoring pages by them is `probe`'s and `sketch`'s.
 """
 
 from __future__ import annotations
@@ -44,3 +44,23 @@ class QueryRecorder:
     def queries(self) -> dict[int, Tensor]:
         """What was recorded, by layer, `[num_heads, tokens, head_dim]`."""
         return {layer: torch.cat(kept, dim=1) for layer, kept in self._kept.items() if kept}
+
+
+class StepRecorder:
+    """Keeps the position-free keys and queries of some layers, of one step.
+
+    Args:
+        layers: Layers to keep.
+    """
+
+    def __init__(self, layers: Sequence[int]) -> None:
+        self._layers = frozenset(layers)
+        self.keys: dict[int, Tensor] = {}
+        """By layer, `[num_kv_heads, T, head_dim]`."""
+        self.queries: dict[int, Tensor] = {}
+        """By layer, `[num_heads, T, head_dim]`."""
+
+    def record(self, layer: int, queries: Tensor, keys: Tensor) -> None:
+        """Keep what a step asks and is asked, if the layer is one of those."""
+        if layer in self._layers:
+            self.keys[layer], self.queries[layer] = keys, queries

@@ -37,6 +37,10 @@ class MemoryPlan:
     """Whether the pages at rest do not fit the host tier."""
     fixed_bytes: int
     """Bytes of the write queue and the stream buffers."""
+    sketch_bytes: int = 0
+    """Bytes that the key sketch may take; 0: there is none."""
+    sketch_refusal: str | None = None
+    """Why there is no room for one although it is wanted."""
 
 
 def least_host_pages(geometry: KVGeometry, fork_tokens: int = FORK_TOKENS) -> int:
@@ -61,6 +65,7 @@ def plan_memory(
     part_tokens: int,
     stream_depth: int,
     fork_tokens: int = FORK_TOKENS,
+    sketch_bytes: int = 0,
 ) -> MemoryPlan:
     """Split the budgets, or refuse before anything is computed.
 
@@ -74,6 +79,7 @@ def plan_memory(
         part_tokens: Tokens per attention part, the size of a stream buffer.
         stream_depth: Parts read ahead.
         fork_tokens: Tokens that sequences beside the main one may hold.
+        sketch_bytes: What a key sketch would take; granted if the least still fits beside it.
 
     Raises:
         OverBudget: Less than one segment and its buffers fit.
@@ -91,6 +97,14 @@ def plan_memory(
             f"of {geometry.segment_tokens} tokens and its buffers take",
             f"Give --ram at least {-(-least // (1 << 20))}MiB.",
         )
+    refusal = None
+    if sketch_bytes > ram_bytes - least:
+        refusal = (
+            f"the key sketch would take {sketch_bytes:,} bytes of the RAM budget, which beside "
+            f"what is needed most has {ram_bytes - least:,} left: questions read every key instead"
+        )
+        sketch_bytes = 0
+    ram_bytes -= sketch_bytes
     more_bytes = min(WRITE_QUEUE_MAX, ram_bytes // 16, ram_bytes - least)
     write_buffers = LEAST_WRITE_BUFFERS + more_bytes // buffer_bytes
     fixed = stream_bytes + write_buffers * buffer_bytes
@@ -109,4 +123,7 @@ def plan_memory(
     if has_file and device_pages >= need:
         host_pages = host_least
     needs_disk = not has_file and host_pages < need
-    return MemoryPlan(device_pages, host_pages, write_buffers, stream_depth, needs_disk, fixed)
+    return MemoryPlan(
+        device_pages, host_pages, write_buffers, stream_depth, needs_disk, fixed,
+        sketch_bytes, refusal,
+    )  # fmt: skip

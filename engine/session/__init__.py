@@ -4,12 +4,14 @@ FORMAT.md holds the bytes, the commit order and what happens after a crash. Impo
 nor the tiers.
 """
 
+from engine.session.attachments import Attachment
 from engine.session.format import Identity, aligned_buffer
 from engine.session.reader import SessionReader
 from engine.session.summary import Fault, SessionSummary, describe, verify
 from engine.session.writer import SessionFile
 
 __all__ = [
+    "Attachment",
     "Fault",
     "Identity",
     "SessionFile",

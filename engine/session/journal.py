@@ -32,6 +32,25 @@ class Journal:
             self._data_end += align_up(num_bytes)
             return offset
 
+    def append(self, data: memoryview) -> int:
+        """Write whole blocks at the end of the file, durable with the next commit.
+
+        Returns:
+            Their offset.
+
+        Raises:
+            StorageError: The disk is full or failed; the place is given back if it can be.
+        """
+        offset = self.allocate(len(data))
+        try:
+            self._file.write(data, offset)
+        except StorageError:
+            with self._lock:
+                if self._data_end == offset + align_up(len(data)):
+                    self._data_end = offset
+            raise
+        return offset
+
     def require_sound(self) -> None:
         """Refuse to commit after a commit that failed half-way.
 
@@ -70,15 +89,7 @@ class Journal:
     def _write_record(self, record: Record) -> RecordRef:
         data = encode(record)
         padded = data.ljust(align_up(len(data)), b"\0") * 2
-        ref = RecordRef(self.allocate(len(padded)), len(data), data[-16:])
-        try:
-            self._file.write(memoryview(padded), ref.offset)
-        except StorageError:
-            with self._lock:
-                if self._data_end == ref.end:
-                    self._data_end = ref.offset
-            raise
-        return ref
+        return RecordRef(self.append(memoryview(padded)), len(data), data[-16:])
 
     def _write_root(self, root: Superblock, birth: Birth | None) -> None:
         """Fill the older superblock; the first commit fills both."""

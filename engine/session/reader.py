@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from engine.errors import StorageError
 from engine.session import page_io
+from engine.session.attachments import Attachment, read_attachment
 from engine.session.block_file import BlockFile
 from engine.session.format import Identity
 from engine.session.state import SessionState
@@ -85,6 +86,11 @@ class SessionReader:
         return self._state.notes
 
     @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """Bytes beside the KV that were committed, in the order in which they were written."""
+        return tuple(self._state.attachments)
+
+    @property
     def direct(self) -> bool:
         """Whether aligned reads and writes go around the page cache (O_DIRECT)."""
         return self._file.direct
@@ -148,6 +154,15 @@ class SessionReader:
             StorageError: The device failed.
         """
         page_io.read_tail(self._file, self._state, into.cast("B"))
+
+    def read_attachment(self, attachment: Attachment) -> memoryview:
+        """Read one of `attachments`, and check it.
+
+        Raises:
+            AttachmentCorrupt: It fails its checksum; to be done without.
+            StorageError: The device failed.
+        """
+        return read_attachment(self._file, self._state.uuid, attachment)
 
     def free_space_check(self, bytes_needed: int) -> None:
         """Refuse work that cannot fit.

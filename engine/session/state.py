@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import NotASession
+from engine.session.attachments import Attachment, attachments_of
 from engine.session.format import (
     DATA_START,
     Identity,
@@ -45,6 +46,7 @@ class SessionState:
     tail_slots: tuple[int, int] = (0, 0)
     spans: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
+    attachments: list[Attachment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.segments = SegmentTable(self.geometry)
@@ -74,18 +76,19 @@ class SessionState:
         """
         token_ids = np.concatenate([self.token_ids, *(record.token_ids for record, _ in records)])
         token_ids.setflags(write=False)
-        spans = list(self.spans)
+        spans, attachments = list(self.spans), list(self.attachments)
         for record, ref in records:
             self.committed_pages = self.segments.adopt(
                 record.runs, record.checksums, self.committed_pages, ref.offset
             )
             spans += record.extra.get("spans", [])
+            attachments += attachments_of(record.extra, ref.offset)
             self.notes = record.extra.get("notes", self.notes)
         record, self.head = records[-1]
         self.generation = record.generation
         self.kv_tokens = record.kv_tokens
         self.tail, self.tail_slots = record.tail, record.tail_slots
-        self.token_ids, self.spans = token_ids, spans
+        self.token_ids, self.spans, self.attachments = token_ids, spans, attachments
         self._check()
 
     def drop_tail(self) -> int:

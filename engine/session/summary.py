@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import PageCorrupt
+from engine.errors import AttachmentCorrupt, PageCorrupt
+from engine.session.attachments import read_attachment
 from engine.session.block_file import Access, BlockFile
 from engine.session.format import Identity, aligned_buffer
 from engine.session.page_io import read_pages, read_tail
@@ -122,7 +123,7 @@ def verify(path: Path, on_progress: Callable[[int, int], None]) -> list[Fault]:
         if state.tail is not None:
             faults += _verify_tail(file, state, buffer)
             on_progress(total, total)
-        return faults
+        return faults + _verify_attachments(file, state)
     finally:
         file.close()
 
@@ -159,3 +160,13 @@ def _verify_tail(file: BlockFile, state: SessionState, buffer: memoryview) -> li
     except PageCorrupt as fault:
         return [Fault(fault.message, state.committed_pages)]
     return []
+
+
+def _verify_attachments(file: BlockFile, state: SessionState) -> list[Fault]:
+    faults = []
+    for attachment in state.attachments:
+        try:
+            read_attachment(file, state.uuid, attachment)
+        except AttachmentCorrupt as fault:
+            faults.append(Fault(fault.message))
+    return faults

@@ -20,11 +20,14 @@ from numpy.typing import NDArray
 
 from engine.errors import UnsupportedVersion
 from engine.session import publish
+from engine.session.attachments import Attachment, attachment_checksum
 from engine.session.block_file import Access, BlockFile, storage_error
 from engine.session.format import (
     DATA_START,
     FORMAT_VERSION,
     Identity,
+    align_up,
+    aligned_buffer,
     header_json,
     page_checksum,
 )
@@ -55,6 +58,7 @@ class SessionFile(SessionReader):
         self._journal = Journal(file, data_end)
         self._placing = threading.Lock()
         self._committing = threading.Lock()
+        self._attached: list[Attachment] = []
 
     @classmethod
     def create(
@@ -165,6 +169,26 @@ class SessionFile(SessionReader):
         self._file.write(data, offset)
         segments.remember(segment, part, layer, pages, checksums)
 
+    def attach(self, name: str, data: memoryview, meta: Mapping[str, Any]) -> None:
+        """Write bytes beside the KV that can be computed again; the next commit names them.
+
+        Args:
+            name: What they are; may be given again, for more of them.
+            data: At least one byte.
+            meta: JSON object, read back with them.
+
+        Raises:
+            StorageError: The disk is full or failed; may be repeated after a full disk.
+        """
+        data = data.cast("B")
+        padded = aligned_buffer(align_up(len(data)))
+        padded[: len(data)] = data
+        with self._committing:
+            self._journal.require_sound()
+            offset = self._journal.append(padded)
+            checksum = attachment_checksum(data, self._state.uuid, offset)
+            self._attached.append(Attachment(name, offset, len(data), checksum, dict(meta)))
+
     def commit(
         self,
         *,
@@ -204,6 +228,8 @@ class SessionFile(SessionReader):
                 extra["spans"] = [dict(span) for span in spans]
             if notes is not None:
                 extra["notes"] = dict(notes)
+            if self._attached:
+                extra["attachments"] = [attachment.to_json() for attachment in self._attached]
             record = Record(
                 uuid=state.uuid,
                 generation=state.generation + 1,
@@ -218,6 +244,7 @@ class SessionFile(SessionReader):
             )
             self._journal.commit(record, state, self._birth)
             self._birth = None
+            self._attached = []
 
     def close(self) -> None:
         """Release the file; a session that was never committed leaves nothing behind."""

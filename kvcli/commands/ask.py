@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from engine.errors import ConfigError
 from kvcli import opening
+from kvcli.commands.section_work import answer_thoroughly
+from kvcli.mode import Work
 from kvcli.options import RunOptions
 from kvcli.run import Run
 
 
 def run(
-    options: RunOptions, *, repos: tuple[str, ...], docs: tuple[str, ...], question: str
+    options: RunOptions,
+    *,
+    repos: tuple[str, ...],
+    docs: tuple[str, ...],
+    question: str,
+    is_thorough: bool = False,
 ) -> None:
-    """Ask one question.
+    """Ask one question, of every section if it is to be thorough.
 
     Raises:
         ConfigError: Nothing to ask, or documents for a session that has its own.
@@ -22,12 +29,16 @@ def run(
     """
     if not question.strip():
         raise ConfigError("the question is empty", "Put it behind the options, in quotes.")
-    with _open(options, (*docs, *repos), question) as job:
+    work = Work.SECTIONS if is_thorough else Work.QUESTIONS
+    with _open(options, (*docs, *repos), question, work) as job:
         job.read()
-        job.answer(question)
+        if is_thorough:
+            job.finish(answer_thoroughly(job, question))
+        else:
+            job.answer(question)
 
 
-def _open(options: RunOptions, paths: tuple[str, ...], question: str) -> Run:
+def _open(options: RunOptions, paths: tuple[str, ...], question: str, work: Work) -> Run:
     session = options.session
     exists = session is not None and session.exists()
     if paths and session is not None and session.is_file():
@@ -36,9 +47,9 @@ def _open(options: RunOptions, paths: tuple[str, ...], question: str) -> Run:
             "Ask it without --doc and --repo, or name a new file.",
         )
     if paths:
-        return opening.start(options, paths, question=question, session=session)
+        return opening.start(options, paths, question=question, session=session, work=work)
     if session is not None and exists:
-        return opening.go_on(options, session)
+        return opening.go_on(options, session, work=work)
     raise ConfigError(
         "no documents to ask" if session is None else f"{session}: no such session file",
         "Give --doc FILE, --repo DIR, or an existing session with --session S.kv.",

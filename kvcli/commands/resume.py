@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from engine.errors import ConfigError, OverBudget
 from kvcli import opening
+from kvcli.commands.section_work import answer_thoroughly
+from kvcli.conversation import Answer
+from kvcli.mode import Work
 from kvcli.options import RunOptions
 from kvcli.run import Run
 from kvcli.stopping import StopRequested
@@ -19,13 +22,16 @@ from kvcli.stopping import StopRequested
 LEAVING = ("/exit", "/quit")
 
 
-def run(options: RunOptions, session_file: Path, *, question: str | None) -> None:
+def run(
+    options: RunOptions, session_file: Path, *, question: str | None, is_thorough: bool = False
+) -> None:
     """Resume a session.
 
     Args:
         options: The shared options.
         session_file: The session.
         question: None: chat.
+        is_thorough: Ask every section.
 
     Raises:
         ConfigError: An empty question, or a chat as JSON or without an input.
@@ -37,21 +43,23 @@ def run(options: RunOptions, session_file: Path, *, question: str | None) -> Non
         raise ConfigError("a chat has no single JSON result", "Give a question with --json.")
     if question is None and sys.stdin is None:
         raise ConfigError("standard input is closed, so nobody can chat", "Give a question.")
-    with opening.go_on(options, session_file) as job:
+    ask = answer_thoroughly if is_thorough else Run.ask
+    work = Work.SECTIONS if is_thorough else Work.QUESTIONS
+    with opening.go_on(options, session_file, work=work) as job:
         job.read()
         if question is not None:
-            job.answer(question)
+            job.finish(ask(job, question))
         else:
-            _chat(job)
+            _chat(job, ask)
 
 
-def _chat(job: Run) -> None:
+def _chat(job: Run, ask: Callable[[Run, str], Answer]) -> None:
     if sys.stdin.isatty():
         job.output.status(f"ask, stop an answer with Ctrl-C, leave with {LEAVING[0]} or Ctrl-D")
     for question in _questions(job):
         answer = None
         try:
-            answer = job.ask(question)
+            answer = ask(job, question)
         except StopRequested:
             pass
         except OverBudget as error:

@@ -13,7 +13,7 @@ from child_kit import Spawn, checkpointed_steps, mark, slow_steps
 from cli_kit import Kvcli, kv_tokens, make_session, stored_ids, stored_kv
 from tiny_models import tiny_tokenizer
 
-from engine.engine import Engine
+from engine.stepper import Stepper
 from kvcli import documents, opening
 
 KEPT = re.compile(r"interrupted; ([\d,]+) of ([\d,]+) tokens are kept in (\S+)")
@@ -25,17 +25,17 @@ NOTHING_KEPT = ["kvcli: error: interrupted; nothing was kept"]
 
 def endless_second_step() -> None:
     checkpointed_steps()
-    real, count = Engine._forward, 0
+    real, count = Stepper.forward, 0
 
-    def forward(engine: Engine, *arguments: Any) -> Any:
+    def forward(stepper: Stepper, *arguments: Any) -> Any:
         nonlocal count
         count += 1
         if count == 2:
             mark("inside")
             time.sleep(60)
-        return real(engine, *arguments)
+        return real(stepper, *arguments)
 
-    Engine._forward = forward  # type: ignore[method-assign]
+    Stepper.forward = forward  # type: ignore[method-assign]
 
 
 def hanging_load() -> None:
@@ -254,14 +254,14 @@ def test_an_interrupted_run_as_json_is_one_object(
     kvcli: Kvcli, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The signal comes within the first step."""
-    real = Engine._forward
+    real = Stepper.forward
 
-    def forward(engine: Engine, *arguments: Any) -> Any:
-        monkeypatch.setattr(Engine, "_forward", real)
+    def forward(stepper: Stepper, *arguments: Any) -> Any:
+        monkeypatch.setattr(Stepper, "forward", real)
         signal.raise_signal(signal.SIGINT)
-        return real(engine, *arguments)
+        return real(stepper, *arguments)
 
-    monkeypatch.setattr(Engine, "_forward", forward)
+    monkeypatch.setattr(Stepper, "forward", forward)
     ran = kvcli("ask", "--doc", notes, "--session", "s.kv", "--json", "Why?")
     assert ran.code == 130
     assert ran.json["error"]["exit_code"] == 130

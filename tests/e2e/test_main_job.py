@@ -15,6 +15,7 @@ from kvcli.output import clean
 FIELDS = {
     "answer": str,
     "citations": list,
+    "sections": list,
     "usage": dict,
     "tiers": list,
     "io": dict,

@@ -187,8 +187,8 @@ def test_the_result_has_the_documented_fields() -> None:
     )
     found = json.loads(json.dumps(result.to_json()))
     assert list(found) == [
-        "answer", "citations", "usage", "tiers", "io", "timings", "session", "model", "mode",
-        "skipped", "warnings",
+        "answer", "found", "citations", "sections", "usage", "tiers", "io", "timings", "session",
+        "model", "mode", "skipped", "warnings",
     ]  # fmt: skip
     assert found["citations"] == [
         {"path": "a.py", "page": None, "label": None, "lines": [4, 9], "name": "f", "weight": 0.5}

@@ -9,18 +9,26 @@ from engine.errors import OverBudget
 from kvcli.citations import BEST_PAGES
 from kvcli.corpus.source_map import SourceMap, TokenSpan
 from kvcli.documents import Room
-from kvcli.focus import choose_pages, reading_ids
-from kvcli.mode import Mode, choose_mode
+from kvcli.focus_pages import choose_pages, reading_ids
+from kvcli.mode import Mode, Work, choose_mode
 from kvcli.options import RunOptions
 from kvcli.prompts import Prompt, PromptBuilder
+from kvcli.sections import SECTION_TOKENS
 
 
-def test_best_pages_come_with_their_neighbours_in_document_order() -> None:
+def test_best_pages_come_with_their_neighbours_and_the_best_is_read_last() -> None:
     scores = [0.0] * 30
-    scores[20], scores[5], scores[7] = 3.0, 2.0, 1.0
+    scores[5], scores[20], scores[22] = 3.0, 2.0, 1.0
     pages = choose_pages(scores, most_pages=8)
-    assert pages.anchors == (20, 5, 7)
-    assert pages.runs == ((4, 9), (19, 22))
+    assert pages.anchors == (5, 20, 22)
+    assert pages.runs == ((19, 24), (4, 7))
+
+
+def test_pages_far_below_the_best_are_left_out() -> None:
+    scores = [0.0, 9.0, 0.0, 0.0, 7.0, 0.0, 0.0, 6.0, 0.0]
+    assert choose_pages(scores, 99, share=0.7).anchors == (1, 4)
+    assert choose_pages(scores, 99, share=0.7, most_anchors=1).anchors == (1,)
+    assert choose_pages([0.0, 0.0], 99, share=0.7).anchors == (0,)
 
 
 def test_the_budget_of_pages_is_never_exceeded() -> None:
@@ -32,7 +40,7 @@ def test_the_budget_of_pages_is_never_exceeded() -> None:
 
 
 def test_the_first_and_last_page_have_one_neighbour() -> None:
-    assert choose_pages([5.0, 0.0, 0.0, 0.0, 4.0], 10).runs == ((0, 2), (3, 5))
+    assert choose_pages([5.0, 0.0, 0.0, 0.0, 4.0], 10).runs == ((3, 5), (0, 2))
 
 
 def test_excerpts_stand_under_the_names_of_their_documents() -> None:
@@ -54,17 +62,18 @@ def prompt(num_tokens: int) -> Prompt:
 
 def test_exact_inside_the_window_focus_beyond() -> None:
     room = Room(10, 50)
-    assert choose_mode(RunOptions(), prompt(900), room, 1000, may_focus=True) is Mode.EXACT
-    assert choose_mode(RunOptions(), prompt(950), room, 1000, may_focus=True) is Mode.FOCUS
+    assert choose_mode(RunOptions(), prompt(900), room, 1000) is Mode.EXACT
+    assert choose_mode(RunOptions(), prompt(950), room, 1000) is Mode.FOCUS
 
 
 def test_what_was_asked_for_wins() -> None:
     focus, exact = RunOptions(attention="focus"), RunOptions(attention="exact")
-    assert choose_mode(focus, prompt(10), Room(10, 50), 1000, may_focus=True) is Mode.FOCUS
+    assert choose_mode(focus, prompt(10), Room(10, 50), 1000) is Mode.FOCUS
     with pytest.raises(OverBudget, match="950 tokens of documents"):
-        choose_mode(exact, prompt(950), Room(10, 50), 1000, may_focus=True)
+        choose_mode(exact, prompt(950), Room(10, 50), 1000)
 
 
-def test_a_summary_is_refused_beyond_the_window() -> None:
-    with pytest.raises(OverBudget):
-        choose_mode(RunOptions(), prompt(950), Room(10, 50), 1000, may_focus=False)
+def test_work_by_sections_has_room_beside_documents_that_fit() -> None:
+    assert Mode.EXACT.fork_tokens(50, Work.SUMMARY) < 200
+    for mode, work in ((Mode.EXACT, Work.SECTIONS), (Mode.FOCUS, Work.QUESTIONS)):
+        assert mode.fork_tokens(50, work) > SECTION_TOKENS + 200

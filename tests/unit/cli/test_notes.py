@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,13 +10,20 @@ import pytest
 import torch
 
 from engine.errors import SessionError
-from kvcli.notes import Notes
+from kvcli.notes import Notes, SectionNote
 
 NOTES = Notes("smollm2-135m", ("a.txt", "b.pdf"), "exact", 2, 1234, None)
 
 
 def test_notes_come_back_through_json() -> None:
     assert Notes.from_json(json.loads(json.dumps(NOTES.to_json()))) == NOTES
+
+
+def test_notes_on_sections_come_back_in_order_and_take_no_room_before() -> None:
+    sections = (SectionNote(64, 128, "Zweite."), SectionNote(0, 64, "Erste.\n"))
+    notes = dataclasses.replace(NOTES, sections=sections)
+    assert Notes.from_json(json.loads(json.dumps(notes.to_json()))) == notes
+    assert "sections" not in NOTES.to_json()
 
 
 def test_the_neutral_mass_comes_back_in_its_shape_to_the_bit() -> None:
@@ -41,6 +49,8 @@ def test_no_neutral_mass_takes_no_room() -> None:
         {"neutral": {"shape": [2, 2, 2], "float16": "AAAA"}},
         {"neutral": {"shape": [1], "float16": "***"}},
         {"neutral": "soon"},
+        {"sections": [{"at": 0, "text": "no end"}]},
+        {"sections": 7},
     ],
 )
 def test_unusable_notes_are_a_session_error(change: dict[str, Any]) -> None:

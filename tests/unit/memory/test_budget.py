@@ -85,6 +85,24 @@ def test_less_than_one_page_of_device_memory_is_refused_with_both_numbers() -> N
         plan(2000, device_bytes=1000)
 
 
+def test_a_sketch_that_leaves_less_than_the_least_is_refused_with_the_numbers() -> None:
+    least = next(ram for ram in range(1, 200) if _fits(ram))
+    made = plan(least, sketch_bytes=2 * MIB)
+    assert made.sketch_bytes == 0
+    assert made.sketch_refusal is not None
+    assert made.sketch_refusal.startswith("the key sketch would take 2,097,152 bytes")
+    assert plan(least + 2, sketch_bytes=2 * MIB).sketch_bytes == 2 * MIB
+    assert plan(least + 2).sketch_refusal is None
+
+
+def _fits(ram_mib: float) -> bool:
+    try:
+        plan(ram_mib)
+    except OverBudget:
+        return False
+    return True
+
+
 def test_the_write_queue_is_bounded() -> None:
     made = plan(100_000, tokens=1_000_000)
     assert made.write_buffers * slice_buffer_bytes(DEFAULT) <= 65 * MIB
@@ -121,6 +139,7 @@ geometries = st.builds(
     has_file=st.booleans(),
     parts=st.sampled_from([512, 2048]),
     depth=st.integers(1, 4),
+    sketch=st.just(0) | st.integers(1, 1 << 30),
 )
 def test_no_plan_exceeds_a_budget(
     geometry: KVGeometry,
@@ -131,6 +150,7 @@ def test_no_plan_exceeds_a_budget(
     has_file: bool,
     parts: int,
     depth: int,
+    sketch: int,
 ) -> None:
     options = {
         "num_tokens": tokens,
@@ -139,6 +159,7 @@ def test_no_plan_exceeds_a_budget(
         "has_file": has_file,
         "part_tokens": parts,
         "stream_depth": depth,
+        "sketch_bytes": sketch,
     }
     try:
         made = plan_memory(geometry, ram_bytes=ram, **options)
@@ -153,7 +174,10 @@ def test_no_plan_exceeds_a_budget(
         return
     page = geometry.page_bytes
     on_device = made.device_pages * page
-    assert made.fixed_bytes + made.host_pages * page + (on_device if shared else 0) <= ram
+    fixed = made.fixed_bytes + made.sketch_bytes
+    assert fixed + made.host_pages * page + (on_device if shared else 0) <= ram
+    assert made.sketch_bytes in (0, sketch)
+    assert (made.sketch_refusal is not None) == (made.sketch_bytes < sketch)
     assert device is None or on_device <= device
     assert made.host_pages >= least_host_pages(geometry) and made.device_pages >= 1
     assert made.write_buffers >= 4

@@ -58,6 +58,12 @@ def moved(record: Record, **changes: int) -> Record:
     return replace(record, runs=(replace(record.runs[0], **changes), *record.runs[1:]))
 
 
+def attached(record: Record, **changes: object) -> Record:
+    """The record with an attachment that would be sound but for the changes."""
+    fields = {"name": "a", "offset": 8192, "num_bytes": 1, "checksum": "0" * 32, "meta": {}}
+    return replace(record, extra={**record.extra, "attachments": [fields | changes]})
+
+
 FORGERIES: dict[str, Callable[[Record], Record]] = {
     "more KV than pages": lambda record: replace(record, kv_tokens=record.kv_tokens + 4),
     "more KV than tokens": lambda record: replace(record, token_ids=record.token_ids[:0]),
@@ -74,6 +80,13 @@ FORGERIES: dict[str, Callable[[Record], Record]] = {
     "tail nowhere": lambda record: replace(record, tail_slots=(0, 0)),
     "spans no list": lambda record: replace(record, extra={"spans": 3}),
     "notes no object": lambda record: replace(record, extra={"notes": []}),
+    "attachments no list": lambda record: replace(record, extra={"attachments": {}}),
+    "attachment no object": lambda record: replace(record, extra={"attachments": ["a"]}),
+    "attachment of no size": lambda record: attached(record, num_bytes=0),
+    "attachment before the data": lambda record: attached(record, offset=4096),
+    "attachment between blocks": lambda record: attached(record, offset=8193),
+    "attachment behind the record": lambda record: attached(record, offset=1 << 40),
+    "attachment without a checksum": lambda record: attached(record, checksum=None),
 }
 
 

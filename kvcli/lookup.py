@@ -1,0 +1,87 @@
+"""Which pages a question looks for: the probe's evidence and the shared words, put together.
+
+Owns the one score per page that focus reads and cites by, and whether anything was found at all.
+Knows scores only: neither where they come from nor what is done with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcli.lexical import LexicalMatch
+
+LEAST_EVIDENCE = 0.3
+LEAST_COVERAGE = 0.35
+"""Below both of these nothing was found: hardly a word is shared, and no head looks at one page.
+
+Below the first alone are questions in other words than the documents'; of ten facts hidden in
+64,000 tokens one is below the second (0.32), of 16 questions that share words with a repository
+none; of 16 that do not, all."""
+
+CLOSE_SHARE = 0.6
+SPREAD_PAGES = 32
+"""So many pages within that share of the best one; 3 of 32 real questions have as many."""
+
+WORDS_WEIGHT = 2.0
+"""Of shared words beside the probe, at full coverage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What was found for one question."""
+
+    scores: list[float]
+    """One per page of the documents, 0 or more."""
+    evidence: float
+    """Largest share of one head's attention that one page draws beyond what any question draws."""
+    coverage: float
+    unknown_names: tuple[str, ...]
+    """See `LexicalMatch`."""
+
+    @property
+    def is_found(self) -> bool:
+        """Whether anything in the documents answers to the question."""
+        if self.unknown_names:
+            return False
+        return self.evidence >= LEAST_EVIDENCE or self.coverage >= LEAST_COVERAGE
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether so many pages come close to the best that no few of them can answer."""
+        close = CLOSE_SHARE * max(self.scores, default=0.0)
+        return close > 0.0 and sum(score >= close for score in self.scores) > SPREAD_PAGES
+
+    @property
+    def doubt(self) -> str:
+        """Why nothing was found; empty if something was."""
+        if self.is_found:
+            return ""
+        if self.unknown_names:
+            names = ", ".join(f'"{name}"' for name in self.unknown_names)
+            return f"{names} occurs nowhere in the documents"
+        return "no page of the documents stands out for the question"
+
+
+def look_up(probed: NDArray[np.float32], evidence: float, words: LexicalMatch) -> Lookup:
+    """Put the probe and the shared words together.
+
+    Words count by the square of their coverage: with few of a question's words in any page, the
+    ones that happen to be shared mislead. Over 32 questions on two repositories the right page is
+    among the first eight for 16 of 16 that share words with it (probe alone 14, words alone 16 and
+    fewer first), and 5 of 16 that do not (probe alone 5, words alone 1).
+
+    Args:
+        probed: Score of each page by the probe.
+        evidence: See `Lookup`.
+        words: Score of each page by shared words.
+    """
+    scores = _scaled(probed) + WORDS_WEIGHT * words.coverage**2 * _scaled(words.scores)
+    values = [float(score) for score in scores]
+    return Lookup(values, evidence, words.coverage, words.unknown_names)
+
+
+def _scaled(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    return scores / max(float(scores.max(initial=0.0)), 1e-9)
