@@ -53,8 +53,10 @@ def is_session(path: str) -> bool:
     if path.endswith(".kv") and not Path(path).is_dir():
         return True
     try:
+        if not Path(path).is_file():  # opening a pipe would wait for its writer
+            return False
         with open(path, "rb") as file:
-            return Path(path).is_file() and is_session_start(file.read(8))
+            return is_session_start(file.read(8))
     except OSError:
         return False
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvcli.conversation import Answer
+from kvcli.focus import Reading
 from kvcli.prompts import SUMMARY_QUESTION
 from kvcli.results import SectionResult
 from kvcli.run import Run
@@ -21,14 +22,16 @@ from kvcli.thorough import ThoroughSearch
 def summarize(job: Run) -> Answer:
     """Make the notes that are missing, and stream a summary of all.
 
-    Without a session the documents are read only in sections: nothing else would need their KV.
+    Without a session the documents are read only in sections: nothing else would need their KV,
+    unless sections are to be given by it (`--attention stored`).
 
     Raises:
         KVError: Whatever stops the run.
     """
-    most, reader = _most_tokens(job), SideReader(job.conversation)
+    how = Reading.STORED if job.options.attention == "stored" else Reading.REREAD
+    most, reader = _most_tokens(job), SideReader(job.conversation, how)
     reader.require_room(most, SUMMARY_QUESTION, job.options.max_tokens)
-    if job.file is not None:
+    if job.file is not None or how is Reading.STORED:
         job.read()
     sections = _sections(job, most)
     job.num_sections = len(sections)

@@ -112,6 +112,17 @@ def test_notes_that_cannot_be_read_at_once_are_summarised_in_rounds(
         assert 1 <= found["lines"][0] <= found["lines"][1] <= LINES
 
 
+def test_sections_can_be_given_by_their_stored_kv(kvcli: Kvcli, book: Path) -> None:
+    """The documents are read as a whole first, and no section is read again."""
+    stored = kvcli("summarize", *SHORT, book, "--attention", "stored", "--json")
+    assert stored.code == 0, stored.err
+    reread = kvcli("summarize", *SHORT, book, "--json").json
+    references = [section["reference"] for section in stored.json["sections"]]
+    assert references == [section["reference"] for section in reread["sections"]]
+    assert stored.json["timings"]["ingest_s"] is not None
+    assert reread["timings"]["ingest_s"] is None
+
+
 def test_exact_attention_beyond_the_window_is_still_refused(
     kvcli: Kvcli, book: Path, tmp_path: Path
 ) -> None:

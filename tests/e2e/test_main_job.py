@@ -14,6 +14,7 @@ from kvcli.output import clean
 
 FIELDS = {
     "answer": str,
+    "found": bool,
     "citations": list,
     "sections": list,
     "usage": dict,

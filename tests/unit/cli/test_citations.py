@@ -48,7 +48,7 @@ def test_scaffolding_alone_is_no_source() -> None:
 
 
 def test_small_shares_and_long_lists_are_not_worth_a_reader() -> None:
-    assert paths(1.0, 0.05, source_map=spans(11, 16)) == ["0.txt"]
+    assert paths(1.0, 0.02, source_map=spans(11, 16)) == ["0.txt"]
     even = paths(*[1.0] * 12, source_map=spans(11, *[16] * 11))
     assert len(even) == MOST
     assert LEAST_SHARE < 1 / 12
