@@ -90,6 +90,11 @@ class LexicalIndex:
         unknown = [name for name in _names(question) if not self._knows(name)]
         return LexicalMatch(total, coverage, tuple(dict.fromkeys(unknown)))
 
+    def num_words(self, question: str) -> int:
+        """How many words of a question name something; *and*, *who* and *it* do not."""
+        (words,) = self._words([question])
+        return len(set(words))
+
     def _knows(self, name: str) -> bool:
         (words,) = self._words([name])
         return not words or any(self._scores(word).any() for word in words)

@@ -52,9 +52,10 @@ def test_both_readings_answer_and_leave_no_pages_behind(
     assert talk.engine.telemetry.sample().total_pages <= pages + turn // size + 1
 
 
-def test_a_turn_is_kept_and_stands_in_front_of_the_next_question(
+def test_a_turn_is_kept_and_stands_in_front_of_a_question_that_follows_on(
     conversation: FocusConversation,
 ) -> None:
+    """In front of any other question it did harm: the model repeated its last answer."""
     asked = conversation.question_ids("Which lamp?")
     ask(conversation, "Which lamp?")
     assert conversation.turns == 1 and not conversation.is_fresh
@@ -62,6 +63,11 @@ def test_a_turn_is_kept_and_stands_in_front_of_the_next_question(
     assert kept[: len(asked)] == asked and len(kept) > len(asked)
     assert conversation.sequence.num_tokens == len(conversation.sequence.token_ids)
     assert conversation._last_turn() == kept
+    standing_alone = "When does the ferry of chapter 9 leave?"
+    first = conversation.builder.first_question(standing_alone)
+    assert conversation._request(standing_alone) == first
+    following_on = conversation._request("And which ferry?")
+    assert following_on == kept + conversation.question_ids("And which ferry?")
     ask(conversation, "And which ferry?")
     text = conversation.builder.backend.decode(conversation._last_turn())
     assert "And which ferry?" in text and "Which lamp?" not in text

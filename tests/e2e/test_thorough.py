@@ -82,8 +82,10 @@ def test_when_no_section_answers_it_says_so(
     monkeypatch.setattr(thorough, "is_worth_something", lambda *_: False)
     ran = kvcli("ask", *SHORT, "--doc", book, "--thorough", "Which pier?")
     assert ran.code == 0
-    assert ran.out == "None of the 3 sections answers the question.\n"
+    assert ran.out == "Not found: none of 3 sections gave an answer.\n"
     assert "sources" not in ran.err
+    result = kvcli("ask", *SHORT, "--doc", book, "--thorough", "Which pier?", "--json").json
+    assert (result["found"], result["sections"], result["citations"]) == (False, [], [])
 
 
 def test_a_section_that_stands_out_is_asked_again_without_a_way_out(
