@@ -34,9 +34,9 @@ def choose_pages(
 ) -> FocusPages:
     """Choose the best pages and their neighbours, best first, until `most_pages` are taken.
 
-    The run of the best page comes last, nearest to the question: of facts hidden in
-    64,000 tokens among others of the same form, the default model told 5 of 10 right from up to eight
-    pages, and 0 of 7 with the pages in document order.
+    The run of the best page comes last, nearest to the question: of facts hidden in 64,000 tokens
+    among others of the same form, the default model told 5 of 10 right from up to eight pages, and
+    0 of 7 with the pages in document order.
 
     Args:
         scores: One per page of the documents.
