@@ -57,12 +57,7 @@ class Engine:
         self.config = config
         self.telemetry = telemetry
         self._parts = assemble(
-            model,
-            config,
-            telemetry,
-            num_tokens=num_tokens,
-            file=file,
-            fork_tokens=fork_tokens,
+            model, config, telemetry, num_tokens=num_tokens, file=file, fork_tokens=fork_tokens
         )
         self._stack, self._memory = self._parts.stack, self._parts.memory
         self._session = file

@@ -193,6 +193,10 @@ class Conversation:
             return first(question)
         return self.builder.next_question(question, self.sequence.token_ids[-1])
 
+    def page_scores(self, question: str) -> list[float]:
+        """How much more each page of the documents draws a question than it draws any question."""
+        return self._scores(self._probe(self.question_ids(question)))
+
     def _require_room(self, question_tokens: int, answer_tokens: int) -> None:
         used, window = len(self.sequence.token_ids), self.engine.model.window
         need = used + question_tokens + answer_tokens

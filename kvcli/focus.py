@@ -1,7 +1,7 @@
 """Focus: answers from documents longer than the window, from the pages that a question looks for.
 
 Owns what a question does to such documents: every page is scored, the best pages and their
-neighbours are put in front of the question in document order, and the turn is kept behind the
+neighbours are put in front of the question, the best last, and the turn is kept behind the
 documents. Knows the engine and prompts; prints nothing.
 """
 
@@ -10,19 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
 from engine.config import SamplingConfig
 from engine.errors import OverBudget
-from engine.sequence import Sequence
 from kvcli.answer_text import AnswerText
 from kvcli.citations import best_pages, cite
 from kvcli.conversation import Answer, Conversation
-from kvcli.focus_pages import FocusPages, choose_pages, reading_ids
+from kvcli.focus_pages import choose_pages
 from kvcli.lexical import LexicalIndex
 from kvcli.lookup import Lookup, look_up
+from kvcli.working_set import Reading, lay_out
 
 LOCAL_WINDOW = 1024
 """Tokens before a step that documents are read with, beside the sinks."""
@@ -42,17 +41,6 @@ FOLLOW_UP_WORDS = 1
 """A question with no more words than this that name something follows on from the last turn. In
 front of any other that turn does harm: with it the default model repeated the last answer to 13 of
 20 questions on a manual."""
-
-SINK_PAGES = 2
-
-
-class Reading(Enum):
-    """How the chosen pages reach the model. The value is what `--attention` takes."""
-
-    REREAD = "reread"
-    """Their tokens are encoded afresh, exactly, in front of the question."""
-    STORED = "stored"
-    """Their KV as it was stored when the documents were read; at once, and less exact."""
 
 
 @dataclass(slots=True)
@@ -88,7 +76,8 @@ class FocusConversation(Conversation):
         most_pages = self._most_pages(len(asked), sampling.max_tokens)
         found = self.look_up(question)
         pages = choose_pages(found.scores, most_pages, most_anchors=MOST_ANCHORS, share=LEAST_SHARE)
-        working_set = self._working_set(pages, asked)
+        working_set = lay_out(self, pages, self.reading)
+        working_set.token_ids += asked
         writing = AnswerText(self.builder.backend, on_text)
         caveat = "" if found.is_found else f"Not found: {found.doubt}. The nearest pages say:\n"
         try:
@@ -130,8 +119,12 @@ class FocusConversation(Conversation):
         last = self.sequence.token_ids[-1]
         return self.builder.next_question(f"Question: {question}", last)
 
+    def page_scores(self, question: str) -> list[float]:
+        """As `Conversation.page_scores`, by shared words as well."""
+        return self.look_up(question).scores
+
     def look_up(self, question: str) -> Lookup:
-        """Score every page of the documents."""
+        """Score every page of the documents, and judge whether anything was found."""
         self._publish("probe")
         mass = self._probe(self.question_ids(question))
         beyond = mass if self.neutral is None else mass - self.neutral
@@ -164,22 +157,6 @@ class FocusConversation(Conversation):
                 "Ask for a shorter answer with --max-tokens, or shorten the question.",
             )
         return most_pages
-
-    def _working_set(self, pages: FocusPages, question_ids: list[int]) -> Sequence:
-        """Put pages and the question into a sequence of their own."""
-        if self.reading is Reading.STORED:
-            full = self.sequence.num_tokens // self._page_tokens
-            chosen = dict.fromkeys([*range(SINK_PAGES), *pages.pages])
-            working_set = self.engine.gather(
-                self.sequence, [page for page in chosen if page < full]
-            )
-        else:
-            working_set = self.engine.side_sequence()
-            working_set.token_ids += reading_ids(
-                self.builder, self.sequence.token_ids, self.source_map, pages, self._page_tokens
-            )
-        working_set.token_ids += question_ids
-        return working_set
 
     # -- turns -----------------------------------------------------------------------------------
 

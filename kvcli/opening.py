@@ -6,18 +6,16 @@ known to fit, everything closed if it does not. Knows every part of kvcli by its
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.assembly import identity_of
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.errors import IdentityMismatch
 from engine.lookup import ProbeWay
-from engine.model.load import LoadedModel, load_model
+from engine.model.load import LoadedModel
 from engine.session import SessionFile
 from engine.telemetry import Telemetry
 from kvcli.conversation import Conversation
@@ -32,10 +30,10 @@ from kvcli.documents import (
     require_new_session,
 )
 from kvcli.fetch import cache_dir
-from kvcli.focus import FocusConversation, Reading
+from kvcli.focus import FocusConversation
 from kvcli.metrics import MetricsFile
 from kvcli.mode import Mode, Work, choose_mode
-from kvcli.models import resolve
+from kvcli.model_choice import lasting_name, load_chosen, same_model, same_pages
 from kvcli.notes import Notes
 from kvcli.options import RunOptions
 from kvcli.output import Output
@@ -44,6 +42,7 @@ from kvcli.results import Skipped, Timings
 from kvcli.run import Run
 from kvcli.sizes import format_size
 from kvcli.stopping import StopRequest
+from kvcli.working_set import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def start(
         if session is not None:
             require_new_session(session, overwrite=overwrite)
         corpus = read_documents(options, paths, watched.output)
-        model, load_s = _load(options, watched.output, options.model)
+        model, load_s = load_chosen(options, watched.output, options.model)
         builder = PromptBuilder(model.tokenizer, model.name)
         prompt = builder.documents(corpus)
         room = UNKNOWN_TURN
@@ -119,8 +118,8 @@ def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) ->
             watched.output.warn(f"{session}: {file.recovered}")
         notes = Notes.from_json(file.notes)
         source_map = SourceMap.from_json(file.spans)
-        options = _same_pages(options, file)
-        model, load_s = _load(options, watched.output, _same_model(options, notes))
+        options = same_pages(options, file)
+        model, load_s = load_chosen(options, watched.output, same_model(options, notes))
         builder = PromptBuilder(model.tokenizer, model.name)
         watched.stop.defer()
         mode = Mode(notes.mode)
@@ -185,51 +184,6 @@ def _say_plan(
     )
 
 
-# -- the model -------------------------------------------------------------------------------------
-
-
-def _load(options: RunOptions, output: Output, name: str) -> tuple[LoadedModel, float]:
-    started = time.monotonic()
-    source = resolve(name, offline=options.offline, on_status=output.status)
-    model = load_model(
-        Path(source) if Path(source).exists() else source,
-        device=options.device,
-        offline=options.offline,
-        page_tokens=options.page_tokens,
-    )
-    if options.window is not None:
-        model = replace(model, window=min(model.window, options.window))
-    for warning in model.warnings:
-        output.detail(warning)
-    return model, round(time.monotonic() - started, 3)
-
-
-def _lasting_name(name: str) -> str:
-    """What finds the model again from another folder."""
-    path = Path(name).expanduser()
-    return str(path.resolve()) if path.exists() else name
-
-
-def _same_model(options: RunOptions, notes: Notes) -> str:
-    """The session's own model, unless another one was named on the command line."""
-    return options.model if "model" in options.typed else notes.model
-
-
-def _same_pages(options: RunOptions, file: SessionFile) -> RunOptions:
-    """The session's own page size.
-
-    Raises:
-        IdentityMismatch: Another one was named on the command line.
-    """
-    stored = file.geometry.page_tokens
-    if "page_tokens" in options.typed and options.page_tokens != stored:
-        raise IdentityMismatch(
-            f"the session's page_tokens is {stored}, this run's is {options.page_tokens}",
-            "Leave --page-tokens out, or ingest the documents again.",
-        )
-    return replace(options, page_tokens=stored)
-
-
 # -- the engine ------------------------------------------------------------------------------------
 
 
@@ -279,7 +233,7 @@ def _engine(
 
 def _new_notes(options: RunOptions, corpus: Corpus, prompt: Prompt, mode: Mode) -> Notes:
     return Notes(
-        model=_lasting_name(options.model),
+        model=lasting_name(options.model),
         sources=tuple(document.path for document in corpus.documents),
         mode=mode.value,
         turns=0,

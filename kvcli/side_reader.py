@@ -23,16 +23,13 @@ from kvcli.answer_text import AnswerText
 from kvcli.citations import cite
 from kvcli.conversation import Answer, Conversation, Ending
 from kvcli.corpus.source_map import SourceMap, TokenSpan
-from kvcli.focus import Reading
-from kvcli.focus_pages import FocusPages, reading_ids
+from kvcli.focus_pages import FocusPages
 from kvcli.results import Citation
 from kvcli.sections import Section, section_at
 from kvcli.stopping import StopRequested
+from kvcli.working_set import Reading, lay_out
 
 OnText = Callable[[str], None]
-
-SINK_TOKENS = 128
-"""Leading tokens that go in front of a section whose KV is taken from the main sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +57,12 @@ class SideReader:
 
     Args:
         conversation: Whose documents are read, and with what.
-        how: How sections are given. Stored KV costs next to nothing to read, if the documents have
-            been read as a whole, but makes vague notes: the default reads them again.
+        reading: How sections are given. Stored KV costs next to nothing, if the documents have been
+            read as a whole, but makes vague notes: the default reads them again.
     """
 
     conversation: Conversation
-    how: Reading = Reading.REREAD
+    reading: Reading = Reading.REREAD
 
     @property
     def page_tokens(self) -> int:
@@ -75,25 +72,10 @@ class SideReader:
     @contextmanager
     def section(self, section: Section) -> Iterator[SideText]:
         """Lay out one section of the documents."""
-        if self.how is Reading.REREAD:
-            first, end = section.first_token // self.page_tokens, section.end_token
-            whole = FocusPages((), ((first, -(-end // self.page_tokens)),))
-            with self.pages(whole) as reading:
-                yield reading
-            return
-        sequence = self._kept(section)
-        try:
-            yield SideText(sequence)
-        finally:
-            self.conversation.engine.drop(sequence)
-
-    def _kept(self, section: Section) -> TokenSequence:
-        talk, size = self.conversation, self.page_tokens
-        first, end = section.first_token // size, section.end_token // size
-        sinks = range(min(first, SINK_TOKENS // size))
-        sequence = talk.engine.gather(talk.sequence, [*sinks, *range(first, end)])
-        sequence.token_ids += talk.sequence.token_ids[end * size : section.end_token]
-        return sequence
+        first, end = section.first_token // self.page_tokens, section.end_token
+        whole = FocusPages((), ((first, -(-end // self.page_tokens)),))
+        with self.pages(whole, self.reading) as laid_out:
+            yield laid_out
 
     @contextmanager
     def notes(self, notes: Iterable[Note]) -> Iterator[SideText]:
@@ -125,21 +107,13 @@ class SideReader:
         return section_at(self.conversation.source_map, first, end, self.page_tokens)
 
     @contextmanager
-    def pages(self, pages: FocusPages) -> Iterator[SideText]:
-        """Lay out some pages of the documents, read afresh."""
-        talk = self.conversation
-        sequence = talk.engine.side_sequence()
-        sequence.token_ids += reading_ids(
-            talk.builder,
-            talk.sequence.token_ids[: talk.document_tokens],
-            talk.source_map,
-            pages,
-            self.page_tokens,
-        )
+    def pages(self, pages: FocusPages, reading: Reading = Reading.REREAD) -> Iterator[SideText]:
+        """Lay out some pages of the documents."""
+        sequence = lay_out(self.conversation, pages, reading)
         try:
             yield SideText(sequence)
         finally:
-            talk.engine.drop(sequence)
+            self.conversation.engine.drop(sequence)
 
     def text_of(self, reading: SideText) -> str:
         """What is laid out so far, as text."""

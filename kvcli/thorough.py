@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from engine.config import SamplingConfig
-from kvcli.conversation import Answer, Conversation, Ending
-from kvcli.focus import FocusConversation
+from kvcli.conversation import Answer, Ending
 from kvcli.focus_pages import choose_pages
 from kvcli.lookup import Lookup
 from kvcli.rounds import in_rounds
@@ -82,7 +81,7 @@ class ThoroughSearch:
         Raises:
             StopRequested: The user stopped.
         """
-        scores = page_scores(self.reader.conversation, question)
+        scores = self.reader.conversation.page_scores(question)
         best = max(scores, default=0.0)
         telemetry = self.reader.conversation.engine.telemetry
         lines = [
@@ -162,10 +161,3 @@ class ThoroughSearch:
         on_text(text)
         nothing = Lookup([], 0.0, 0.0, ())
         return Answer(text, (), Ending.DONE, 0, 0, 0.0, 0.0, lookup=nothing)
-
-
-def page_scores(conversation: Conversation, question: str) -> list[float]:
-    """How much more each page of the documents draws a question than it draws any question."""
-    if isinstance(conversation, FocusConversation):
-        return conversation.look_up(question).scores
-    return conversation._scores(conversation._probe(conversation.question_ids(question)))

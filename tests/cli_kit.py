@@ -122,6 +122,19 @@ def prose(num_lines: int, first: int = 1) -> str:
     )
 
 
+BOOK_LINES = 80
+"""Lines of `book`."""
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A text of some 2,900 tokens: three sections of a window of 2,048."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("book.txt")
+    path.write_text(prose(BOOK_LINES))
+    return path
+
+
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A text of some 750 tokens. Its name stands in the prompt, so it is the same in every run."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import session_kit as kit
 
+from engine.session import SessionFile
 from engine.session.block_file import Access, BlockFile
 from engine.session.recovery import Recovery, recover
 
@@ -53,6 +56,41 @@ class Device:
 
         monkeypatch.setattr(os, "pwritev", pwritev)
         monkeypatch.setattr(os, "fdatasync", fdatasync)
+
+
+def losing_power(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: random.Random,
+    commits: Sequence[Callable[[SessionFile], None]],
+    *,
+    garbage: bool,
+) -> Iterator[SessionFile]:
+    """Make commits, then lose power at every write and barrier, and open what is there each time.
+
+    Args:
+        path: A session with one commit.
+        monkeypatch: Undone when the commits are made.
+        rng: Decides what of the unflushed writes arrives.
+        commits: Each makes one.
+        garbage: Sectors being written may turn to garbage instead of staying old.
+    """
+    base, device = path.read_bytes(), Device([1])
+    with monkeypatch.context() as patch, SessionFile.open(path, writable=True) as file:
+        device.install(patch)
+        for commit in commits:
+            commit(file)
+            device.log.append(file.generation)
+    image_path, seen = path.with_name("image.kv"), set()
+    for length in range(len(device.log) + 1):
+        image, promised = crash_image(base, device.log[:length], rng, garbage=garbage)
+        image_path.write_bytes(image)
+        with SessionFile.open(image_path, writable=False) as file:
+            assert promised <= file.generation <= promised + 1
+            kit.check(file)
+            yield file
+            seen.add(file.generation)
+    assert seen >= set(range(1, len(commits) + 2))
 
 
 def crash_image(

@@ -141,7 +141,7 @@ def _verdict(found: DryRun) -> Text:
     over = found.tokens + found.answer_tokens - found.window
     return Text(
         f"no: {need} are {over:,} over the window of {found.window:,}; ask looks for the pages "
-        "it needs (focus), summarize refuses",
+        "it needs (focus), summarize goes section by section",
         "yellow",
     )
 

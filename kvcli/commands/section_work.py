@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvcli.conversation import Answer
-from kvcli.focus import Reading
 from kvcli.prompts import SUMMARY_QUESTION
 from kvcli.results import SectionResult
 from kvcli.run import Run
@@ -17,6 +16,7 @@ from kvcli.sections import Section, cut_sections, section_tokens
 from kvcli.side_reader import Note, SideReader
 from kvcli.summary import NOTE_TOKENS, SectionSummary
 from kvcli.thorough import ThoroughSearch
+from kvcli.working_set import Reading
 
 
 def summarize(job: Run) -> Answer:
@@ -28,10 +28,10 @@ def summarize(job: Run) -> Answer:
     Raises:
         KVError: Whatever stops the run.
     """
-    how = Reading.STORED if job.options.attention == "stored" else Reading.REREAD
-    most, reader = _most_tokens(job), SideReader(job.conversation, how)
+    reading = Reading.STORED if job.options.attention == "stored" else Reading.REREAD
+    most, reader = _most_tokens(job), SideReader(job.conversation, reading)
     reader.require_room(most, SUMMARY_QUESTION, job.options.max_tokens)
-    if job.file is not None or how is Reading.STORED:
+    if job.file is not None or reading is Reading.STORED:
         job.read()
     sections = _sections(job, most)
     job.num_sections = len(sections)

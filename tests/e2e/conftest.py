@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from child_kit import spawn as spawn
 from child_kit import terminal as terminal
+from cli_kit import book as book
 from cli_kit import kvcli as kvcli
 from cli_kit import long_model as long_model
 from cli_kit import long_notes as long_notes

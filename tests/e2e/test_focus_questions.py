@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_kit import Kvcli, kvcli, tiny_model
+from cli_kit import Kvcli
 
 from kvcli import opening
 from kvcli.conversation import Answer
-from kvcli.focus import FocusConversation, Reading
+from kvcli.focus import FocusConversation
 from kvcli.options import RunOptions
-
-__all__ = ["kvcli", "tiny_model"]
+from kvcli.working_set import Reading
 
 TEXT = "\n\n".join(
     f"Chapter {number}. The ferry {number} leaves when the lamp is lit. " + "It rains. " * 12

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_kit import RESIDENT, SMALL, Budget, new_file, one_thread, open_engine, text, tiny
+from engine_kit import RESIDENT, SMALL, Budget, new_file, open_engine, text, tiny
 
 from engine.errors import OverBudget
-
-__all__ = ["one_thread"]
 
 
 @pytest.mark.parametrize("budget", [RESIDENT, SMALL], ids=["resident", "small"])

@@ -14,7 +14,7 @@ from cli_kit import Kvcli, kv_tokens, make_session, stored_ids, stored_kv
 from tiny_models import tiny_tokenizer
 
 from engine.stepper import Stepper
-from kvcli import documents, opening
+from kvcli import documents, model_choice
 
 KEPT = re.compile(r"interrupted; ([\d,]+) of ([\d,]+) tokens are kept in (\S+)")
 NOTHING_KEPT = ["kvcli: error: interrupted; nothing was kept"]
@@ -39,7 +39,7 @@ def endless_second_step() -> None:
 
 
 def hanging_load() -> None:
-    real = opening.load_model
+    real = model_choice.load_model
 
     def load(*arguments: Any, **more: Any) -> Any:
         model = real(*arguments, **more)
@@ -47,7 +47,7 @@ def hanging_load() -> None:
         time.sleep(60)
         return model
 
-    opening.load_model = load  # type: ignore[assignment]
+    model_choice.load_model = load  # type: ignore[assignment]
 
 
 def hanging_read() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from child_kit import Spawn, mark
-from cli_kit import Kvcli, check_refused, kv_tokens, prose, stored_ids
+from cli_kit import BOOK_LINES as LINES
+from cli_kit import Kvcli, check_refused, kv_tokens, stored_ids
 
 from engine.session import SessionFile
 from kvcli import run
@@ -20,16 +21,6 @@ from kvcli.side_reader import SideReader, SideText
 from kvcli.summary import SectionSummary
 
 SHORT = ("--max-tokens", 12)
-LINES = 80
-
-
-@pytest.fixture
-def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A text of some 2,900 tokens: three sections of a window of 2,048."""
-    monkeypatch.chdir(tmp_path)
-    path = Path("book.txt")
-    path.write_text(prose(LINES))
-    return path
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ def test_debug_shows_a_traceback_and_nothing_else_does(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("kvcli.opening.load_model", fail)
+    monkeypatch.setattr("kvcli.model_choice.load_model", fail)
     plain, debug = (kvcli("ask", "--doc", notes, "Why?", *more) for more in ([], ["--debug"]))
     assert (plain.code, debug.code) == (1, 1)
     assert plain.error[0] == "kvcli: error: internal error: RuntimeError: a bug"

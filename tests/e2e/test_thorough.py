@@ -7,23 +7,14 @@ from pathlib import Path
 
 import pytest
 from child_kit import Spawn, Terminal, slow_steps
-from cli_kit import Kvcli, prose, stored_ids
+from cli_kit import BOOK_LINES as LINES
+from cli_kit import Kvcli, stored_ids
 
 from kvcli import thorough
 from kvcli.thorough import ThoroughSearch
 from kvcli.visits import Visit
 
 SHORT = ("--max-tokens", 12)
-LINES = 80
-
-
-@pytest.fixture
-def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A text of some 2,900 tokens: three sections of a window of 2,048."""
-    monkeypatch.chdir(tmp_path)
-    path = Path("book.txt")
-    path.write_text(prose(LINES))
-    return path
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from engine.errors import OverBudget
 from engine.telemetry import Telemetry
 from kvcli.conversation import Conversation, Ending
 from kvcli.corpus.spans import Corpus, Document, DocumentKind, Span
-from kvcli.focus import Reading
 from kvcli.prompts import PromptBuilder
 from kvcli.sections import Section, cut_sections
 from kvcli.side_reader import Note, SideReader, silent
 from kvcli.stopping import StopRequested
 from kvcli.visits import visits
+from kvcli.working_set import Reading
 
 __all__ = ["one_thread"]
 
