@@ -29,6 +29,9 @@ LOCAL_WINDOW = 1024
 FOCUS_TOKENS = 2048
 """Most tokens of a working set: a small model answers better from little."""
 
+LEAST_PAGES = 3
+"""A page and its neighbours."""
+
 MOST_ANCHORS = 5
 LEAST_SHARE = 0.7
 """Which of the best pages are read: at most so many, with this share of the best one's score. More
@@ -41,6 +44,23 @@ FOLLOW_UP_WORDS = 1
 """A question with no more words than this that name something follows on from the last turn. In
 front of any other that turn does harm: with it the default model repeated the last answer to 13 of
 20 questions on a manual."""
+
+
+def require_room(window: int, question_tokens: int, answer_tokens: int, page_tokens: int) -> int:
+    """Give the most pages that can be read in front of a question.
+
+    Raises:
+        OverBudget: Question and answer leave no room to read anything.
+    """
+    room = window - question_tokens - answer_tokens
+    most_pages = min(FOCUS_TOKENS, room // 2) // page_tokens
+    if most_pages < LEAST_PAGES:
+        raise OverBudget(
+            f"{question_tokens:,} tokens of the question and {answer_tokens:,} for the answer "
+            f"leave {max(0, room):,} of the window of {window:,} to read with",
+            "Ask for a shorter answer with --max-tokens, or shorten the question.",
+        )
+    return most_pages
 
 
 @dataclass(slots=True)
@@ -73,7 +93,8 @@ class FocusConversation(Conversation):
         assert not is_request
         started = time.monotonic()
         kept, asked = self.question_ids(question), self._request(question)
-        most_pages = self._most_pages(len(asked), sampling.max_tokens)
+        window = self.engine.model.window
+        most_pages = require_room(window, len(asked), sampling.max_tokens, self._page_tokens)
         found = self.look_up(question)
         pages = choose_pages(found.scores, most_pages, most_anchors=MOST_ANCHORS, share=LEAST_SHARE)
         working_set = lay_out(self, pages, self.reading)
@@ -145,18 +166,6 @@ class FocusConversation(Conversation):
             for first in range(0, self.document_tokens, size)
         ]
         return self.builder.backend.decode_batch(pages)
-
-    def _most_pages(self, question_tokens: int, answer_tokens: int) -> int:
-        window = self.engine.model.window
-        room = window - question_tokens - answer_tokens
-        most_pages = min(FOCUS_TOKENS, room // 2) // self._page_tokens
-        if most_pages < 3:
-            raise OverBudget(
-                f"{question_tokens:,} tokens of the question and {answer_tokens:,} for the answer "
-                f"leave {max(0, room):,} of the window of {window:,} to read with",
-                "Ask for a shorter answer with --max-tokens, or shorten the question.",
-            )
-        return most_pages
 
     # -- turns -----------------------------------------------------------------------------------
 

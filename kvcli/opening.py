@@ -30,7 +30,7 @@ from kvcli.documents import (
     require_new_session,
 )
 from kvcli.fetch import cache_dir
-from kvcli.focus import FocusConversation
+from kvcli.focus import FocusConversation, require_room
 from kvcli.metrics import MetricsFile
 from kvcli.mode import Mode, Work, choose_mode
 from kvcli.model_choice import lasting_name, load_chosen, same_model, same_pages
@@ -80,6 +80,8 @@ def start(
         if question is not None:
             room = Room(len(builder.first_question(question)), options.max_tokens)
         mode = choose_mode(options, prompt, room, model.window)
+        if question is not None and mode is Mode.FOCUS and work is Work.QUESTIONS:
+            require_room(model.window, room.question, room.answer, options.page_tokens)
         if mode is Mode.EXACT:
             _say_room(watched.output, model.window - len(prompt.token_ids), room)
         watched.stop.defer()

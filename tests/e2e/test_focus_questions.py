@@ -87,3 +87,12 @@ def test_turns_survive_a_resume(kvcli: Kvcli) -> None:
     usage = again.json["usage"]
     assert usage["recomputed_tokens"] == 0
     assert usage["reused_tokens"] > first.json["usage"]["reused_tokens"]
+
+
+def test_a_question_that_leaves_no_room_is_refused_before_anything_is_read(kvcli: Kvcli) -> None:
+    """It was refused only after half a minute of reading, and the session was there already."""
+    Path("a.txt").write_text(TEXT)
+    ran = kvcli("ask", "--doc", "a.txt", "--session", "s.kv", "why " * 4000)
+    assert ran.code == 4
+    assert "to read with" in ran.error[0] and "shorten the question" in ran.error[1]
+    assert "reading" not in ran.err and not Path("s.kv").exists()
