@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from kernels.cpu import multiplies_bf16
 from kernels.reference import attention_part as reference_part
 from kernels.reference import merge
 
@@ -83,6 +84,8 @@ def page_lse(
     num_heads, num_queries, head_dim = queries.shape
     num_kv_heads, num_keys, _ = keys.shape
     rows = queries.reshape(num_kv_heads, -1, head_dim)
+    if keys.device.type == "cpu" and not multiplies_bf16():
+        rows, keys = rows.float(), keys.float()
     scores = torch.matmul(rows, keys.transpose(-1, -2)).float() * scaling
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap

@@ -11,6 +11,7 @@ import json
 import os
 from pathlib import Path
 
+from kernels.cpu import cpu_flags
 from kvcli.fetch import cache_dir
 
 SPEED_FILE = "speed.json"
@@ -66,15 +67,6 @@ def remember_speed(device: str, flops: float, seconds: float) -> None:
         partial = path.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps({**known, device: flops / seconds}))
         partial.replace(path)
-
-
-def cpu_flags() -> frozenset[str]:
-    """Instruction sets of the CPU; empty where the system does not tell."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(("flags", "Features")):
-                return frozenset(line.partition(":")[2].split())
-    return frozenset()
 
 
 def likely_device(option: str) -> str:

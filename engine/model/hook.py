@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelRefused
@@ -88,11 +89,12 @@ class StandInRotary(nn.Module):
         return x.new_ones(()).expand(shape), x.new_zeros(()).expand(shape)
 
 
-def install(model: PreTrainedModel) -> Rope:
+def install(model: PreTrainedModel, kv_dtype: torch.dtype | None = None) -> Rope:
     """Hook a model: attention goes to the context, positions stay out. Idempotent.
 
     Args:
         model: A causal language model with exactly one rotary module.
+        kv_dtype: What the context gets and gives; None: what the model computes in.
 
     Returns:
         The rotation that was taken out of the model.
@@ -112,6 +114,7 @@ def install(model: PreTrainedModel) -> Rope:
         if isinstance(layer, int):
             rope_set = stand_in.rope.which(_layer_type(model.config, layer))
             module.rope_set = rope_set  # type: ignore[assignment]
+            module.kv_dtype = kv_dtype or model.dtype  # type: ignore[assignment]
     setattr(owner, attribute, stand_in)
     model.config._attn_implementation = ATTENTION_NAME
     return stand_in.rope
@@ -168,12 +171,15 @@ def _attend(
     """Serve transformers' attention call, `[1, heads, T, D]` each, from the context."""
     assert kv_context is not None, "a hooked model runs with kv_context=..."
     assert query.shape[0] == 1 and attention_mask is None
-    layer, rope_set = module.layer_idx, module.rope_set
+    layer, rope_set, kv_dtype = module.layer_idx, module.rope_set, module.kv_dtype
     assert isinstance(layer, int) and isinstance(rope_set, int)
+    assert isinstance(kv_dtype, torch.dtype)
     spec = LayerSpec(
         sliding_window=sliding_window,
         softcap=softcap,
         scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
         rope=rope_set,
     )
-    return kv_context.attend(layer, query[0], key[0], value[0], spec)[None], None
+    queries, keys, values = (tensor[0].to(kv_dtype) for tensor in (query, key, value))
+    out = kv_context.attend(layer, queries, keys, values, spec)
+    return out[None].to(query.dtype), None

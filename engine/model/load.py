@@ -21,6 +21,7 @@ from engine.model.rope import Rope
 from engine.model.selfcheck import LayerTrace
 from engine.model.source import check_weights, locate
 from engine.types import KVGeometry
+from kernels.cpu import multiplies_bf16
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
@@ -30,6 +31,9 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
 """Control tokens that end an answer, wherever a vocabulary has them; generation configs of small
 and converted models often name only one."""
+
+WIDE_SHARE = 0.5
+"""Share of the free RAM that weights in fp32 may take on a CPU that is slow in half precision."""
 
 DEVICE_SHARE = 0.85
 """Share of a device's free memory that weights may take before they spread over more devices."""
@@ -54,6 +58,7 @@ class LoadedModel:
     device: torch.device
     """Where token ids go in; with several devices, later layers may be elsewhere."""
     dtype: torch.dtype
+    """What it computes in; keys and values are kept in `geometry.dtype`."""
     weights_fingerprint: str
     tokenizer_fingerprint: str
     template_fingerprint: str
@@ -71,6 +76,7 @@ def load_model(
     page_tokens: int = 64,
     segment_tokens: int = 512,
     self_check: bool = True,
+    widen: bool | None = None,
 ) -> LoadedModel:
     """Load a causal language model and hook it.
 
@@ -82,6 +88,8 @@ def load_model(
         page_tokens: Tokens of a page, for the geometry.
         segment_tokens: Tokens of a segment, for the geometry.
         self_check: Compare logits of the hooked with those of the untouched model.
+        widen: Compute in fp32, whatever the dtype; None: where half precision is slower and twice
+            the memory is there. KV and fingerprints are in the dtype all the same.
 
     Returns:
         The model, ready to be called with `kv_context`.
@@ -107,13 +115,17 @@ def load_model(
         weight_bytes = _weight_bytes(empty, given or _own_dtype(config))
         device_map = _placement(files.name, weight_bytes, target)
         model = checkpoint.read_model(files, config, dtype=given, device_map=device_map)
-        rope, traces = _hook(files.name, model, self_check)
+        weights = fingerprint.weights_fingerprint(model)
+        kv_dtype = model.dtype
+        if _is_better_wide(model, weight_bytes) if widen is None else widen:
+            model.to(torch.float32)  # type: ignore[arg-type]
+        rope, traces = _hook(files.name, model, kv_dtype, self_check)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
         name=files.name,
         geometry=replace(
-            _geometry(files.name, model, traces),
+            _geometry(files.name, model, kv_dtype, traces),
             page_tokens=page_tokens,
             segment_tokens=segment_tokens,
         ),
@@ -125,7 +137,7 @@ def load_model(
         eos_ids=_eos_ids(model, tokenizer),
         device=model.device,
         dtype=model.dtype,
-        weights_fingerprint=fingerprint.weights_fingerprint(model),
+        weights_fingerprint=weights,
         tokenizer_fingerprint=fingerprint.tokenizer_fingerprint(tokenizer),
         template_fingerprint=fingerprint.template_fingerprint(tokenizer),
         rope_fingerprint=rope.fingerprint,
@@ -158,18 +170,18 @@ def choose_device(device: str) -> torch.device:
 
 
 def _hook(
-    name: str, model: PreTrainedModel, self_check: bool
+    name: str, model: PreTrainedModel, kv_dtype: torch.dtype, self_check: bool
 ) -> tuple[Rope, tuple[LayerTrace, ...]]:
     """Hook the model and return what it really hands to attention, checked if asked."""
     ids = selfcheck.check_ids(int(model.config.vocab_size))
     if not self_check:
-        rope = install(model)
+        rope = install(model, kv_dtype)
         return rope, _in_order(name, model, selfcheck.hooked_logits(model, rope, ids[:1])[1])
     expected = selfcheck.stock_logits(model, ids)
-    rope = install(model)
+    rope = install(model, kv_dtype)
     actual, traces = selfcheck.hooked_logits(model, rope, ids)
     ordered = _in_order(name, model, traces)
-    selfcheck.compare(name, model.config, expected, actual, model.dtype)
+    selfcheck.compare(name, model.config, expected, actual, kv_dtype)
     return rope, ordered
 
 
@@ -184,17 +196,28 @@ def _in_order(
     return tuple(traces[layer] for layer in range(count))
 
 
-def _geometry(name: str, model: PreTrainedModel, traces: tuple[LayerTrace, ...]) -> KVGeometry:
+def _geometry(
+    name: str, model: PreTrainedModel, kv_dtype: torch.dtype, traces: tuple[LayerTrace, ...]
+) -> KVGeometry:
     """Return the geometry of the KV, which has to be the same in every layer."""
     shapes = {shape for trace in traces for shape in (trace.key_shape, trace.value_shape)}
     if len(shapes) > 1:
         reason = f"layers differ in KV heads and head dimension {sorted(shapes)}"
         raise refusal(name, model.config, reason)
-    dtype = str(model.dtype).removeprefix("torch.")
+    dtype = str(kv_dtype).removeprefix("torch.")
     if dtype not in DTYPES:
         raise refusal(name, model.config, f"its dtype {dtype} is not served")
     kv_heads, head_dim = shapes.pop()
     return KVGeometry(len(traces), kv_heads, head_dim, dtype)
+
+
+def _is_better_wide(model: PreTrainedModel, weight_bytes: int) -> bool:
+    """Whether a model that was loaded computes faster in fp32, and fits."""
+    if model.device.type != "cpu" or model.dtype.itemsize >= torch.float32.itemsize:
+        return False
+    is_native = model.dtype is torch.bfloat16 and multiplies_bf16()
+    widening = weight_bytes // model.dtype.itemsize * torch.float32.itemsize
+    return not is_native and widening <= psutil.virtual_memory().available * WIDE_SHARE
 
 
 def _own_dtype(config: PretrainedConfig) -> torch.dtype:

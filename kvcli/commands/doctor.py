@@ -20,10 +20,10 @@ import psutil
 from rich.table import Table
 from rich.text import Text
 
+from kernels.cpu import cpu_flags
 from kvcli.corpus.code import CodeCutter
 from kvcli.corpus.languages import language_of
 from kvcli.disk_probe import probe_disk
-from kvcli.estimate import cpu_flags
 from kvcli.fetch import cache_dir
 from kvcli.models import CATALOGUE, ModelState, list_models
 from kvcli.options import RunOptions
@@ -129,7 +129,7 @@ def _cpu() -> Check:
     if fast and fast[0] != "avx2":
         return Check("cpu", Mark.GOOD, found)
     return Check(
-        "cpu", Mark.NOTE, found, "No bf16 instructions: reading will be several times slower."
+        "cpu", Mark.NOTE, found, "No bf16 instructions: weights are kept in fp32, twice as large."
     )
 
 

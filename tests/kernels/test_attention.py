@@ -105,3 +105,15 @@ def test_page_lse_sums_to_the_whole(softcap) -> None:
     assert torch.allclose(torch.logsumexp(pages, -1), lse, atol=1e-5)
     alone = reference.attention_part(q, k[:, 128:], v[:, 128:], **options)[1]
     assert torch.allclose(pages[..., 2], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_page_lse_of_bf16_with_and_without_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch, multiplies: bool
+) -> None:
+    monkeypatch.setattr(attention, "multiplies_bf16", lambda: multiplies)
+    q, k, _ = random_qkv((6, 2), 3, 150, 32, torch.bfloat16)
+    options = {"scaling": 0.125, "page_tokens": 64}
+    pages = attention.page_lse(q, k, **options)
+    assert pages.dtype == torch.float32
+    assert torch.allclose(pages, attention.page_lse(q.float(), k.float(), **options), atol=0.02)

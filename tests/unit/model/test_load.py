@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import ARCHITECTURES, END, PAD, make_config_only, make_tiny_gguf, make_tiny_model
 
 from engine.errors import ConfigError, ModelError
+from engine.model import load
 from engine.model.hook import LayerSpec
 from engine.model.load import choose_device, load_model
 from engine.types import KVGeometry
@@ -38,7 +39,7 @@ def test_shape_without_the_self_check_is_the_same(architecture: str, tmp_path: P
 
 
 def test_keeps_the_dtype_of_the_checkpoint(folder: Path) -> None:
-    loaded = load_model(folder)
+    loaded = load_model(folder, widen=False)
     assert loaded.dtype == torch.bfloat16
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.bfloat16}
 
@@ -47,6 +48,36 @@ def test_converts_to_a_given_dtype(folder: Path) -> None:
     loaded = load_model(folder, dtype="float32")
     assert loaded.geometry.dtype == "float32"
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
+
+
+def test_a_widened_model_keeps_its_kv_and_its_identity(folder: Path) -> None:
+    """A session read on a CPU with bf16 products goes on, byte for byte, on one without."""
+    narrow, wide = load_model(folder, widen=False), load_model(folder, widen=True)
+    assert wide.dtype == torch.float32
+    assert {weight.dtype for weight in wide.model.parameters()} == {torch.float32}
+    assert wide.geometry == narrow.geometry
+    assert wide.geometry.dtype == "bfloat16"
+    for name in ("weights", "tokenizer", "template", "rope"):
+        assert getattr(wide, f"{name}_fingerprint") == getattr(narrow, f"{name}_fingerprint")
+
+
+@pytest.mark.parametrize(
+    ("multiplies", "times", "expected"),
+    [
+        (False, 100, torch.float32),
+        (False, 3, torch.bfloat16),  # as it is, in little memory: slow is better than nothing
+        (True, 100, torch.bfloat16),
+    ],
+)
+def test_widens_where_half_precision_is_slow_and_memory_is_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, multiplies: bool, times: int, expected
+) -> None:
+    """bf16 products without instructions for them took 8 times as long as fp32 ones."""
+    weights = sum(weight.nbytes for weight in load_model(folder, widen=False).model.parameters())
+    memory = SimpleNamespace(available=weights * times)
+    monkeypatch.setattr(load, "multiplies_bf16", lambda: multiplies)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    assert load_model(folder).dtype == expected
 
 
 def test_every_token_that_ends_a_turn_is_an_end(folder: Path) -> None:
@@ -110,7 +141,7 @@ def test_a_gguf_file_loads_dense_and_quietly(
 ) -> None:
     path = make_tiny_gguf(tmp_path / "small.gguf")
     capfd.readouterr()
-    loaded = load_model(path)
+    loaded = load_model(path, widen=False)
     assert capfd.readouterr() == ("", "")
     assert loaded.name == "small"
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.bfloat16}
