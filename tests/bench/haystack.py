@@ -67,8 +67,8 @@ CHAINS: tuple[Form, ...] = (
 class Place:
     """Where a fact stands."""
 
-    line: int
-    """From 1, as a citation counts."""
+    at: int
+    """Line or, in a PDF, page, from 1, as a citation counts."""
     token: int
     """Tokens before it, counted line by line."""
 
@@ -100,9 +100,9 @@ class Question:
         return any(re.search(pattern, answer, re.IGNORECASE) for pattern in self.traps)
 
     def places_in(self, cited: Iterable[tuple[int, int]]) -> set[Place]:
-        """The places within any of the cited ranges of lines, first and last inclusive."""
+        """The places within any of the cited ranges of lines or pages, both ends inclusive."""
         ranges = list(cited)
-        return {p for p in self.places if any(a <= p.line <= b for a, b in ranges)}
+        return {p for p in self.places if any(a <= p.at <= b for a, b in ranges)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +140,15 @@ def hide(
         before.append(before[-1] + count_tokens("\n" + line))
         if before[-1] >= tokens:
             break
-    questions = _Inventor(rng, "\n".join(taken)).questions(singles, groups)
+    questions = invent(rng, "\n".join(taken), singles, groups)
     facts = [f"\n{mark}{fact}" for q in questions for fact in (*q.facts, *q.others)]
     room = tokens - sum(count_tokens(fact) + 2 * count_tokens("\n") for fact in facts)
     if before[-1] < tokens or room <= 0:
         raise ValueError(f"{before[-1]:,} tokens of text and {tokens - room:,} of facts do not do")
     kept = bisect_right(before, room) - 1
-    sites = _choose_sites(questions, taken[:kept], before[: kept + 1], rng)
+    pairs = enumerate(pairwise(taken[:kept]), start=1)
+    inner = [at for at, (a, b) in pairs if not a.strip() or (a[-1] in ".!?" and b[:1].isupper())]
+    sites = choose_sites(questions, [0, *inner], before[: kept + 1], rng)
     whole, rows = _assemble(taken[:kept], {at: mark + fact for at, fact in sites.items()})
     starts = [0, *accumulate(count_tokens("\n" + line) for line in whole)]
     place = {fact: Place(row, starts[row - 1]) for fact, row in rows.items()}
@@ -154,13 +156,23 @@ def hide(
     return Haystack(tuple(whole), tuple(placed), starts[-1])
 
 
-def _choose_sites(
-    questions: list[Question], lines: list[str], before: list[int], rng: random.Random
+def invent(rng: random.Random, text: str, singles: int, groups: int) -> list[Question]:
+    """Invent questions and the sentences that answer them, with names that are not in the text."""
+    return _Inventor(rng, text).questions(singles, groups)
+
+
+def choose_sites(
+    questions: list[Question], breaks: list[int], before: list[int], rng: random.Random
 ) -> dict[int, str]:
-    """Give every sentence a line to stand in front of, between two paragraphs."""
-    pairs = enumerate(pairwise(lines), start=1)
-    inner = [at for at, (a, b) in pairs if not a.strip() or (a[-1] in ".!?" and b[:1].isupper())]
-    breaks, sites = [0, *inner], dict[int, str]()
+    """Give every sentence one of the breaks, that is, an index into `before`; each only once.
+
+    Args:
+        questions: Their sentences are placed.
+        breaks: Where a sentence may stand, ascending; those that are taken are removed.
+        before: How much of the text stands before each index; the last is all of it.
+        rng: Chooses where depths are not even.
+    """
+    sites = dict[int, str]()
     steps = max(1, sum(question.kind == "single" for question in questions) - 1)
     for number, question in enumerate(questions):
         depths: list[float] = []

@@ -1,9 +1,10 @@
 """How many facts hidden in a long real text are found, and how many absent ones are not made up.
 
-A text of `--tokens` tokens of the default tokenizer is read once by the command line, with focus;
-then every question is asked in this process, by itself, of the same session, which is left as it
-was. Each row is a plain count over the questions of one kind (`tests.bench.haystack` says what the
-kinds are); nothing is asked twice and every question that was asked counts:
+A text of `--tokens` tokens of the default tokenizer, or a PDF with the facts stamped at the foot of
+its pages (`--source pdf`), is read once by the command line, with focus; then every question is
+asked in this process, by itself, of the same session, which is left as it was. Each row is a plain
+count over the questions of one kind (`tests.bench.haystack` says what the kinds are); nothing is
+asked twice and every question that was asked counts:
 
 - first: the citation named first holds a fact's line;
 - cited: some citation does; all cited: together they hold every line that is needed;
@@ -12,7 +13,7 @@ kinds are); nothing is asked twice and every question that was asked counts:
 - trap: it has the value of another fact of the same form; it may count as right as well;
 - not found: that nothing was found was said.
 
-A citation is a run of lines, so a place is right to within some 60 lines.
+A citation is a run of lines, so a place is right to within some 60 lines; or the page of a PDF.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from kvcli.models import resolve
 from kvcli.options import RunOptions
 from tests.bench.harness import ROOT, report
 from tests.bench.haystack import Place, Question, hide
+from tests.bench.stamp import stamp
 
 DEFAULT_MODEL = "smollm2-135m"
 PROSE = (Path("/usr/share/R/doc/manual/fullrefman.pdf"), Path("/usr/share/doc/octave/octave.pdf"))
@@ -85,25 +87,33 @@ def prepare(options: argparse.Namespace) -> tuple[Path, list[Question]]:
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     model = re.sub(r"\W+", "-", options.model)
-    text = folder / f"{options.source}-{options.tokens}-{options.seed}.txt"
+    size = "pages.pdf" if options.source == "pdf" else f"{options.tokens}.txt"
+    text = folder / f"{options.source}-{options.seed}-{size}"
     key, session = text.with_suffix(".json"), folder / f"{text.stem}-{model}.kv"
     if not (text.exists() and key.exists()):
-        if options.source == "code":
-            lines = code_lines(options.code, options.seed)
-        else:
-            lines = prose_lines(options.pdf or list(PROSE))
-        haystack = hide(
-            lines, options.seed, tokens=options.tokens, count_tokens=token_counter(),
-            mark="# " if options.source == "code" else "",
-        )  # fmt: skip
+        questions = write_text(options, text)
         session.unlink(missing_ok=True)  # it may hold another text
-        text.write_text("\n".join(haystack.lines) + "\n", "utf-8")
-        key.write_text(json.dumps([asdict(q) for q in haystack.questions], indent=1), "utf-8")
-    if not session.exists():
+        key.write_text(json.dumps([asdict(q) for q in questions], indent=1), "utf-8")
+    if not session.exists() and not options.prepare:
         command = [sys.executable, "-m", "kvcli.app", "ingest", str(text), "-o", str(session)]
         choices = ["--attention", "focus", "--model", options.model, "--dashboard", "line"]
         subprocess.run([*command, *choices], cwd=ROOT, check=True)
     return session, [_question(fields) for fields in json.loads(key.read_text("utf-8"))]
+
+
+def write_text(options: argparse.Namespace, target: Path) -> list[Question]:
+    """Hide facts in the sources that were chosen."""
+    pdfs = options.pdf or list(PROSE)
+    if options.source == "pdf":
+        return stamp(pdfs[0], target, options.seed, singles=10, groups=5)
+    is_code = options.source == "code"
+    haystack = hide(
+        code_lines(options.code, options.seed) if is_code else prose_lines(pdfs),
+        options.seed, tokens=options.tokens, count_tokens=token_counter(),
+        mark="# " if is_code else "",
+    )  # fmt: skip
+    target.write_text("\n".join(haystack.lines) + "\n", "utf-8")
+    return list(haystack.questions)
 
 
 def _question(fields: dict[str, Any]) -> Question:
@@ -125,7 +135,7 @@ def choose(questions: list[Question], most: int) -> list[Question]:
 
 def judge(question: Question, answer: Answer) -> dict[str, float]:
     """Every figure of one answer; places are not counted where there is none."""
-    cited = [c.lines for c in answer.citations if c.lines is not None]
+    cited = [c.lines or (c.page or 0, c.page or 0) for c in answer.citations]
     is_found = answer.is_found
     figures = {
         "right": question.is_answered(answer.text) if question.accept else not is_found,
@@ -146,8 +156,8 @@ def tell(question: Question, answer: Answer, figures: dict[str, float]) -> None:
     marks = [name for name in ("first", "cited", "right", "trap", "not found") if figures.get(name)]
     print(f"{question.kind}: {', '.join(marks) or 'nothing'} | {question.text} | "
           f"{' '.join(question.facts)} | {answer.text[:90]!r}")  # fmt: skip
-    places = [f"line {place.line} (token {place.token:,})" for place in question.places]
-    cited = [f"{c.lines} {c.weight:.2f}" for c in answer.citations]
+    places = [f"{place.at} (token {place.token:,})" for place in question.places]
+    cited = [f"{c.lines or c.page} {c.weight:.2f}" for c in answer.citations]
     evidence = answer.lookup and f"{answer.lookup.evidence:.1f} {answer.lookup.coverage:.2f}"
     print(f"      at {', '.join(places) or 'none'}; cited {', '.join(cited)}; evidence {evidence}",
           flush=True)  # fmt: skip
@@ -165,8 +175,14 @@ def ask_afresh(conversation: Conversation, question: str, sampling: SamplingConf
 def ask_all(options: argparse.Namespace) -> None:
     """Ask what was chosen and print the table."""
     session, questions = prepare(options)
+    if options.prepare:
+        print(f"{len(questions)} questions; kvcli ingest ... -o {session}")
+        return
     told: dict[str, list[dict[str, float]]] = {}
-    run_options = RunOptions(max_tokens=options.max_tokens, dashboard="off", quiet=True)
+    run_options = RunOptions(
+        max_tokens=options.max_tokens, ram=options.ram, lookup=options.lookup,
+        dashboard="off", quiet=True,
+    )  # fmt: skip
     with opening.go_on(run_options, session) as run:
         assert run.notes.mode == Mode.FOCUS.value
         run.read()
@@ -192,8 +208,8 @@ def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--tokens", type=int, default=65_536, help="most tokens of the text")
-    parser.add_argument("--source", choices=("prose", "code"), default="prose")
-    parser.add_argument("--pdf", type=Path, action="append", help="prose; repeatable")
+    parser.add_argument("--source", choices=("prose", "code", "pdf"), default="prose")
+    parser.add_argument("--pdf", type=Path, action="append", help="prose; repeatable but for pdf")
     parser.add_argument("--code", type=Path, help="folder of Python files, for --source code")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -203,6 +219,9 @@ def main() -> None:
         help="keeps text, key and session; one folder for each set of sources",
     )
     parser.add_argument("--questions", type=int, default=10, help="most of each kind")
+    parser.add_argument("--prepare", action="store_true", help="write text and key, then stop")
+    parser.add_argument("--ram", default=None, help="as kvcli takes it")
+    parser.add_argument("--lookup", default="auto", help="auto, scan or sketch")
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--max-tokens", type=int, default=64, help="longest answer")
     options = parser.parse_args()

@@ -66,8 +66,8 @@ def test_the_text_is_as_long_as_asked_for_and_no_longer(haystack: Haystack) -> N
 def test_places_name_the_line_and_the_tokens_before_it(haystack: Haystack) -> None:
     for question in haystack.questions:
         for fact, place in zip(question.facts, question.places, strict=True):
-            assert haystack.lines[place.line - 1] == fact
-            before = haystack.lines[: place.line - 1]
+            assert haystack.lines[place.at - 1] == fact
+            before = haystack.lines[: place.at - 1]
             assert place.token == sum(count_words(line) for line in before)
 
 
@@ -172,7 +172,7 @@ def test_a_mark_makes_facts_comments() -> None:
 
     for question in haystack.questions:
         for fact, place in zip(question.facts, question.places, strict=True):
-            assert haystack.lines[place.line - 1] == f"# {fact}"
+            assert haystack.lines[place.at - 1] == f"# {fact}"
 
 
 def test_numbers_and_dates_are_right_as_people_write_them() -> None:
