@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 
-from engine.attention.recorder import lookup_layers
 from engine.attention.sketch import sketch_bytes
 from engine.attention.source import TierMemory
 from engine.config import EngineConfig
@@ -117,7 +116,7 @@ def require_identity(file: SessionFile, model: LoadedModel) -> None:
 
 
 def _sketch_bytes(model: LoadedModel, num_tokens: int) -> int:
-    return sketch_bytes(model.geometry, len(lookup_layers(model.layers)), num_tokens)
+    return sketch_bytes(model.geometry, len(model.lookup_layers), num_tokens)
 
 
 def _device_bytes(model: LoadedModel, config: EngineConfig) -> int | None:

@@ -206,6 +206,7 @@ class Engine:
         sampling: SamplingConfig,
         *,
         recorder: QueryRecorder | None = None,
+        sampler: Sampler | None = None,
     ) -> Iterator[int]:
         """Generate an answer token by token; the ids are appended to the sequence as they come.
 
@@ -216,19 +217,20 @@ class Engine:
             logits: Logits after its last token, from `compute`.
             sampling: How to choose.
             recorder: Keeps the queries of its layers.
+            sampler: Has chosen the answer's tokens so far, which count; None: there are none.
 
         Yields:
             Token ids; an end-of-turn token is appended to the sequence but not yielded.
         """
-        sampler = Sampler(sampling)
-        for produced in range(sampling.max_tokens):
+        sampler = sampler or Sampler(sampling)
+        while sampler.num_tokens < sampling.max_tokens:
             token = sampler.choose(logits)
             sequence.token_ids.append(token)
             self.telemetry.count_decoded()
             if token in self.model.eos_ids:
                 return
             yield token
-            if produced + 1 < sampling.max_tokens:
+            if sampler.num_tokens < sampling.max_tokens:
                 logits = self.compute(sequence, recorder=recorder)
 
     def probe(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.assembly import Assembly
 from engine.attention.probe import probe
-from engine.attention.recorder import StepRecorder, lookup_layers
+from engine.attention.recorder import StepRecorder
 from engine.attention.sketch import KeySketch, SketchBasis
 from engine.errors import AttachmentCorrupt
 from engine.model.load import LoadedModel
@@ -71,7 +71,7 @@ class PageLookup:
     ) -> None:
         self._stack, self._memory = assembly.stack, assembly.memory
         self._model, self._telemetry, self._session = model, telemetry, session
-        self._layers = lookup_layers(model.layers)
+        self._layers = model.lookup_layers
         self._has_room = assembly.plan.sketch_bytes > 0
         self._num_tokens = num_tokens
         self._main: Sequence | None = None

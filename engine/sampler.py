@@ -20,6 +20,11 @@ class Sampler:
         self._random = torch.Generator().manual_seed(config.seed)
         self._answer: list[int] = []
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens chosen so far."""
+        return len(self._answer)
+
     def choose(self, logits: Tensor) -> int:
         """Choose one token.
 

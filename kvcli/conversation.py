@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.probe import probe_scores
-from engine.attention.recorder import QueryRecorder, lookup_layers
+from engine.attention.recorder import QueryRecorder
 from engine.config import SamplingConfig
 from engine.engine import Engine
 from engine.errors import OverBudget
@@ -141,7 +141,7 @@ class Conversation:
         started = time.monotonic()
         ids = self.question_ids(question, is_request=is_request)
         self._require_room(len(ids), sampling.max_tokens)
-        recorder = self._recorder()
+        recorder = self.recorder()
         self.is_asking = True
         self.turns += 1
         self.sequence.token_ids.extend(ids)
@@ -153,7 +153,7 @@ class Conversation:
             self.sequence, logits, sampling, recorder=recorder if is_request else None
         )
         writing = AnswerText(self.builder.backend, on_text)
-        ending = self._write(tokens, writing, self.sequence)
+        ending = self._write(tokens, writing, lambda: self.sequence.token_ids[-1])
         ended = time.monotonic()
         begun = writing.started_at or ended
         return Answer(
@@ -166,7 +166,10 @@ class Conversation:
             decode_s=ended - begun,
         )
 
-    def _write(self, tokens: Iterator[int], writing: AnswerText, sequence: Sequence) -> Ending:
+    def _write(
+        self, tokens: Iterator[int], writing: AnswerText, last_id: Callable[[], int]
+    ) -> Ending:
+        """Hand on an answer's tokens until there are no more, or the user stops."""
         ending = Ending.DONE
         try:
             for token in tokens:
@@ -175,7 +178,7 @@ class Conversation:
         except StopRequested:
             ending = Ending.STOPPED
         writing.finish()
-        was_ended = sequence.token_ids[-1] in self.engine.model.eos_ids
+        was_ended = last_id() in self.engine.model.eos_ids
         return Ending.CUT if ending is Ending.DONE and not was_ended else ending
 
     def save(self, notes: dict[str, object] | None = None) -> None:
@@ -220,8 +223,14 @@ class Conversation:
         done, total = self.sequence.num_tokens, len(self.sequence.token_ids)
         self.engine.telemetry.publish_task(task, done, total)
 
-    def _recorder(self) -> QueryRecorder:
-        return QueryRecorder(lookup_layers(self.engine.model.layers))
+    def draws(self, recorder: QueryRecorder) -> list[float]:
+        """How much more each page of the documents draws recorded queries than any question's."""
+        mass = self.engine.probe(self.sequence, self.document_tokens, recorder, self.way)
+        return self._scores(mass)
+
+    def recorder(self) -> QueryRecorder:
+        """Keeps queries of the layers that look things up."""
+        return QueryRecorder(self.engine.model.lookup_layers)
 
     def _measure_neutral(self) -> Tensor | None:
         """Where any question looks, by neutral ones on forks; None if a fork does not fit.
@@ -245,7 +254,7 @@ class Conversation:
             ways: The largest mass of these counts; none: `self.way`.
         """
         fork = self.engine.fork(self.sequence)
-        recorder = self._recorder()
+        recorder = self.recorder()
         try:
             fork.token_ids += question_ids
             self.engine.compute(fork, recorder=recorder, on_step=self.check_stop)
@@ -265,6 +274,5 @@ class Conversation:
     def _cite(self, recorder: QueryRecorder) -> tuple[Citation, ...]:
         if not recorder.queries:
             return ()
-        mass = self.engine.probe(self.sequence, self.document_tokens, recorder)
         page_tokens = self.engine.model.geometry.page_tokens
-        return cite(best_pages(self._scores(mass)), self.source_map, page_tokens)
+        return cite(best_pages(self.draws(recorder)), self.source_map, page_tokens)

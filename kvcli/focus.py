@@ -18,10 +18,10 @@ from engine.errors import OverBudget
 from kvcli.answer_text import AnswerText
 from kvcli.citations import best_pages, cite
 from kvcli.conversation import Answer, Conversation
-from kvcli.focus_pages import choose_pages
+from kvcli.focus_answer import FocusAnswer
 from kvcli.lexical import LexicalIndex
 from kvcli.lookup import Lookup, look_up
-from kvcli.working_set import Reading, lay_out
+from kvcli.working_set import Reading
 
 LOCAL_WINDOW = 1024
 """Tokens before a step that documents are read with, beside the sinks."""
@@ -31,11 +31,6 @@ FOCUS_TOKENS = 2048
 
 LEAST_PAGES = 3
 """A page and its neighbours."""
-
-MOST_ANCHORS = 5
-LEAST_SHARE = 0.7
-"""Which of the best pages are read: at most so many, with this share of the best one's score. More
-of them mislead a small model: of ten hidden facts it told 8 right from up to 5 and 5 from 8."""
 
 HISTORY_TOKENS = 512
 """Longest earlier turn that stands in front of a question; a longer one is left out."""
@@ -96,29 +91,27 @@ class FocusConversation(Conversation):
         window = self.engine.model.window
         most_pages = require_room(window, len(asked), sampling.max_tokens, self._page_tokens)
         found = self.look_up(question)
-        pages = choose_pages(found.scores, most_pages, most_anchors=MOST_ANCHORS, share=LEAST_SHARE)
-        working_set = lay_out(self, pages, self.reading)
-        working_set.token_ids += asked
+        answer = FocusAnswer(self, self.reading, found.scores, asked, sampling, most_pages)
         writing = AnswerText(self.builder.backend, on_text)
         caveat = "" if found.is_found else f"Not found: {found.doubt}. The nearest pages say:\n"
         try:
             self._publish("focus")
-            logits = self.engine.compute(working_set, on_step=self.check_stop)
-            prompt_tokens = len(working_set.token_ids)
+            logits = answer.read()
+            prompt_tokens = answer.prompt_tokens
             self._publish("answer")
             if caveat:
                 on_text(caveat)
-            tokens = self.engine.generate(working_set, logits, sampling)
-            ending = self._write(tokens, writing, working_set)
-            answer_ids = working_set.token_ids[prompt_tokens:]
+            tokens = answer.tokens(logits)
+            ending = self._write(tokens, writing, lambda: answer.last_id)
+            answer_ids = answer.ids
         finally:
-            self.engine.drop(working_set)
+            answer.close()
         self._keep_turn(kept + answer_ids)
         ended = time.monotonic()
         begun = writing.started_at or ended
         return Answer(
             text=caveat + writing.text.strip(),
-            citations=cite(best_pages(found.scores), self.source_map, self._page_tokens),
+            citations=cite(best_pages(answer.scores), self.source_map, self._page_tokens),
             ending=ending,
             prompt_tokens=prompt_tokens,
             new_tokens=writing.num_tokens,

@@ -78,10 +78,11 @@ def look_up(probed: NDArray[np.float32], evidence: float, words: LexicalMatch) -
         evidence: See `Lookup`.
         words: Score of each page by shared words.
     """
-    scores = _scaled(probed) + WORDS_WEIGHT * words.coverage**2 * _scaled(words.scores)
+    scores = scaled(probed) + WORDS_WEIGHT * words.coverage**2 * scaled(words.scores)
     values = [float(score) for score in scores]
     return Lookup(values, evidence, words.coverage, words.unknown_names)
 
 
-def _scaled(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+def scaled(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scores with a largest one of 1; all 0 stay 0."""
     return scores / max(float(scores.max(initial=0.0)), 1e-9)

@@ -45,6 +45,8 @@ class Notes:
     """Leading tokens that are documents; questions come behind them."""
     neutral: Tensor | None
     """Attention mass of a neutral question, `[layers, num_heads, num_pages]`, in steps of fp16."""
+    lookup_layers: tuple[int, ...] = ()
+    """Layers that the neutral mass and the key sketch are of; empty: those that depth tells."""
     sections: tuple[SectionNote, ...] = ()
     """Notes on sections, in the order in which they were made."""
 
@@ -63,6 +65,8 @@ class Notes:
                 "shape": list(self.neutral.shape),
                 "float16": base64.b64encode(data).decode("ascii"),
             }
+        if self.lookup_layers:
+            fields["lookup_layers"] = list(self.lookup_layers)
         if self.sections:
             fields["sections"] = [note.to_json() for note in self.sections]
         return fields
@@ -82,6 +86,7 @@ class Notes:
                 turns=int(fields["turns"]),
                 document_tokens=int(fields["document_tokens"]),
                 neutral=_tensor(fields["neutral"]) if "neutral" in fields else None,
+                lookup_layers=tuple(int(layer) for layer in fields.get("lookup_layers", ())),
                 sections=tuple(
                     SectionNote(int(note["at"]), int(note["end"]), str(note["text"]))
                     for note in fields.get("sections", ())

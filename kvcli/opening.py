@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.assembly import identity_of
@@ -18,6 +18,7 @@ from engine.lookup import ProbeWay
 from engine.model.load import LoadedModel
 from engine.session import SessionFile
 from engine.telemetry import Telemetry
+from kvcli.calibration import calibrated
 from kvcli.conversation import Conversation
 from kvcli.corpus.source_map import SourceMap
 from kvcli.corpus.spans import Corpus
@@ -84,8 +85,10 @@ def start(
             require_room(model.window, room.question, room.answer, options.page_tokens)
         if mode is Mode.EXACT:
             _say_room(watched.output, model.window - len(prompt.token_ids), room)
+        if mode is Mode.FOCUS:
+            model = calibrated(model, builder, options.ram_bytes, watched.output.status)
         watched.stop.defer()
-        notes = _new_notes(options, corpus, prompt, mode)
+        notes = _new_notes(options, corpus, prompt, mode, model)
         most = len(prompt.token_ids) + room.total
         file = _new_file(session, model, most, overwrite, stack)
         engine = _engine(options, model, watched, file, stack, most, mode, work)
@@ -125,6 +128,8 @@ def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) ->
         builder = PromptBuilder(model.tokenizer, model.name)
         watched.stop.defer()
         mode = Mode(notes.mode)
+        if notes.lookup_layers:
+            model = replace(model, lookup_layers=notes.lookup_layers)
         most = max(model.window, len(file.token_ids))
         engine = _engine(options, model, watched, file, stack, most, mode, work)
         sequence = engine.resume()
@@ -233,7 +238,9 @@ def _engine(
     return engine
 
 
-def _new_notes(options: RunOptions, corpus: Corpus, prompt: Prompt, mode: Mode) -> Notes:
+def _new_notes(
+    options: RunOptions, corpus: Corpus, prompt: Prompt, mode: Mode, model: LoadedModel
+) -> Notes:
     return Notes(
         model=lasting_name(options.model),
         sources=tuple(document.path for document in corpus.documents),
@@ -241,6 +248,7 @@ def _new_notes(options: RunOptions, corpus: Corpus, prompt: Prompt, mode: Mode) 
         turns=0,
         document_tokens=len(prompt.token_ids),
         neutral=None,
+        lookup_layers=model.lookup_layers,
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.probe import probe_scores
-from engine.attention.recorder import QueryRecorder, lookup_layers
+from engine.attention.recorder import QueryRecorder
 from engine.config import SamplingConfig
 from engine.errors import OverBudget
 from engine.sequence import Sequence as TokenSequence
@@ -167,7 +167,7 @@ class SideReader:
         """
         talk, sequence = self.conversation, reading.sequence
         engine, started = talk.engine, time.monotonic()
-        asking, answering = (QueryRecorder(lookup_layers(engine.model.layers)) for _ in range(2))
+        asking, answering = (QueryRecorder(engine.model.lookup_layers) for _ in range(2))
         writing = AnswerText(talk.builder.backend, on_text)
 
         def check() -> None:

@@ -1,7 +1,7 @@
 """Keeps position-free queries and keys of the layers that look things up.
 
-Owns the choice of those layers, the queries of one question or answer, and the queries and keys of
-one step. Scoring pages by them is `probe`'s and `sketch`'s.
+Owns the queries of one question or answer, and the queries and keys of one step. Which layers is
+the model's fact; scoring pages by them is `probe`'s and `sketch`'s.
 """
 
 from __future__ import annotations
@@ -10,19 +10,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
-from engine.model.hook import LayerSpec
-
-BAND = (0.46, 0.64)
-"""Share of the depth between which layers look things up. On the default model (layers 14 to 18 of
-30) the page of the answer came first for 18 of 21 questions by these layers, for 8 by all."""
-
-
-def lookup_layers(layers: Sequence[LayerSpec]) -> tuple[int, ...]:
-    """The layers worth recording: those of the band, without sliding ones if others are there."""
-    first, last = (round(share * len(layers)) for share in BAND)
-    band = tuple(range(first, max(last, first + 1)))
-    return tuple(layer for layer in band if layers[layer].sliding_window is None) or band
 
 
 class QueryRecorder:
@@ -39,6 +26,11 @@ class QueryRecorder:
         """Keep a step's queries, `[num_heads, T, head_dim]`, if the layer is one of those."""
         if layer in self._kept:
             self._kept[layer].append(queries.clone())
+
+    def clear(self) -> None:
+        """Forget what was recorded."""
+        for kept in self._kept.values():
+            kept.clear()
 
     @property
     def queries(self) -> dict[int, Tensor]:

@@ -17,6 +17,7 @@ from engine.errors import ConfigError, ModelError
 from engine.model import checkpoint, fingerprint, selfcheck
 from engine.model.hook import LayerSpec, install
 from engine.model.refusal import refusal, refuse_config, refuse_modules, rope_parameters
+from engine.model.retrieval import likely_lookup_layers
 from engine.model.rope import Rope
 from engine.model.selfcheck import LayerTrace
 from engine.model.source import check_weights, locate
@@ -48,6 +49,8 @@ class LoadedModel:
     name: str
     geometry: KVGeometry
     layers: tuple[LayerSpec, ...]
+    lookup_layers: tuple[int, ...]
+    """Those whose queries and keys tell which page a question looks for, ascending."""
     rope: Rope
     window: int
     """Positions the model was built for."""
@@ -120,6 +123,7 @@ def load_model(
         if _is_better_wide(model, weight_bytes) if widen is None else widen:
             model.to(torch.float32)  # type: ignore[arg-type]
         rope, traces = _hook(files.name, model, kv_dtype, self_check)
+    layers = tuple(trace.spec for trace in traces)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -129,7 +133,8 @@ def load_model(
             page_tokens=page_tokens,
             segment_tokens=segment_tokens,
         ),
-        layers=tuple(trace.spec for trace in traces),
+        layers=layers,
+        lookup_layers=likely_lookup_layers(layers),
         rope=rope,
         window=_window(config),
         num_heads=traces[0].heads,

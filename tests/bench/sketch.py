@@ -20,7 +20,7 @@ from pathlib import Path
 from torch import Tensor
 
 from engine.attention.probe import probe_scores
-from engine.attention.recorder import QueryRecorder, lookup_layers
+from engine.attention.recorder import QueryRecorder
 from engine.lookup import ProbeWay
 from kvcli import opening
 from kvcli.conversation import Conversation
@@ -44,7 +44,7 @@ def forget_file(path: Path) -> None:
 
 def queries_of(talk: Conversation, text: str) -> QueryRecorder:
     """What a question asks with, put behind the documents."""
-    recorder = QueryRecorder(lookup_layers(talk.engine.model.layers))
+    recorder = QueryRecorder(talk.engine.model.lookup_layers)
     fork = talk.engine.fork(talk.sequence)
     try:
         fork.token_ids += talk.question_ids(text)

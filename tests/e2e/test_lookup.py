@@ -17,7 +17,7 @@ from torch import Tensor
 from engine import lookup
 from engine.attention import sketch as sketch_module
 from engine.attention.exact import ExactAttention
-from engine.attention.recorder import QueryRecorder, lookup_layers
+from engine.attention.recorder import QueryRecorder
 from engine.attention.sketch import sketch_bytes
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -66,7 +66,7 @@ def read(engine: Engine, ids: list[int]) -> Sequence:
 
 def ask(engine: Engine, sequence: Sequence) -> QueryRecorder:
     """The queries of a question behind what is there."""
-    recorder = QueryRecorder(lookup_layers(engine.model.layers))
+    recorder = QueryRecorder(engine.model.lookup_layers)
     fork = engine.fork(sequence)
     fork.token_ids += text(9, seed=5)
     engine.compute(fork, recorder=recorder)
@@ -324,7 +324,7 @@ def test_a_sketch_without_room_is_refused_with_the_reason(tmp_path: Path) -> Non
     least = config.ram_bytes
     engine = Engine(model, config, Telemetry(), num_tokens=tokens, file=file)
     assert engine.sketch_refusal is not None
-    wanted = sketch_bytes(model.geometry, len(lookup_layers(model.layers)), tokens)
+    wanted = sketch_bytes(model.geometry, len(model.lookup_layers), tokens)
     assert f"{wanted:,} bytes" in engine.sketch_refusal
     sequence = read(engine, text(DOCUMENT))
     assert engine.probe_ways(sequence, DOCUMENT) == (SCAN,)

@@ -26,6 +26,12 @@ def test_notes_on_sections_come_back_in_order_and_take_no_room_before() -> None:
     assert "sections" not in NOTES.to_json()
 
 
+def test_the_layers_come_back_and_notes_of_before_have_none() -> None:
+    notes = dataclasses.replace(NOTES, lookup_layers=(14, 16))
+    assert Notes.from_json(json.loads(json.dumps(notes.to_json()))) == notes
+    assert Notes.from_json(NOTES.to_json()).lookup_layers == ()
+
+
 def test_the_neutral_mass_comes_back_in_its_shape_to_the_bit() -> None:
     """Its values are those of fp16, so nothing is lost."""
     neutral = torch.rand(3, 4, 17).half().float()
@@ -51,6 +57,7 @@ def test_no_neutral_mass_takes_no_room() -> None:
         {"neutral": "soon"},
         {"sections": [{"at": 0, "text": "no end"}]},
         {"sections": 7},
+        {"lookup_layers": "all"},
     ],
 )
 def test_unusable_notes_are_a_session_error(change: dict[str, Any]) -> None:
