@@ -140,7 +140,7 @@ class PromptBuilder:
             pieces.append((f'<{tag} path="{escape(document.path)}">\n', None))
             for span in document.spans:
                 if span.page is not None:
-                    pieces.append((f"[page {span.page}]\n", None))
+                    pieces.append((page_mark(span.page), None))
                 ends = "" if span.text.endswith("\n") else "\n"
                 pieces.append((span.text + ends, TokenSpan.of(span, document.path, 0, 0)))
             pieces.append((f"</{tag}>\n", None))
@@ -155,7 +155,7 @@ class PromptBuilder:
 
     def excerpt(self, path: str, page: int | None) -> list[int]:
         """What stands in front of an excerpt of a document."""
-        place = "" if page is None else f"[page {page}]\n"
+        place = "" if page is None else page_mark(page)
         (ids,) = self.encode_content([f'<document path="{escape(path)}">\n{place}'])
         return ids
 
@@ -180,6 +180,11 @@ class PromptBuilder:
             between = between[1:]
         (content,) = self.encode_content([_encodable(question)])
         return between + content + self.scaffolding.close
+
+
+def page_mark(page: int) -> str:
+    """What stands in front of a page of a document."""
+    return f"[page {page}]\n"
 
 
 def _encodable(text: str) -> str:
