@@ -174,11 +174,13 @@ class Conversation:
         try:
             for token in tokens:
                 writing.add(token)
+                if writing.is_over:
+                    break
                 self.check_stop()
         except StopRequested:
             ending = Ending.STOPPED
         writing.finish()
-        was_ended = last_id() in self.engine.model.eos_ids
+        was_ended = writing.is_over or last_id() in self.engine.model.eos_ids
         return Ending.CUT if ending is Ending.DONE and not was_ended else ending
 
     def save(self, notes: dict[str, object] | None = None) -> None:

@@ -186,11 +186,14 @@ class SideReader:
         try:
             for token in tokens:
                 writing.add(token)
+                if writing.is_over:
+                    break
                 check()
         except StopRequested:
             ending = Ending.STOPPED
         writing.finish()
-        if ending is Ending.DONE and sequence.token_ids[-1] not in engine.model.eos_ids:
+        was_ended = writing.is_over or sequence.token_ids[-1] in engine.model.eos_ids
+        if ending is Ending.DONE and not was_ended:
             ending = Ending.CUT
         ended = time.monotonic()
         begun = writing.started_at or ended

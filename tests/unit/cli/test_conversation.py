@@ -203,6 +203,16 @@ def test_a_source_map_without_spans_cites_nothing(talk: Conversation) -> None:
     assert talk.ask("Which pier?", SHORT, silent).citations == ()
 
 
+def test_an_answer_that_closes_its_document_is_done(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = tiny_tokenizer()("Yes.\n</document>\nQuestion: And now?").input_ids
+    monkeypatch.setattr(talk.engine, "generate", lambda *_, **__: iter(ids))
+    answer = talk.ask("Which pier?", SamplingConfig(max_tokens=99), silent)
+    assert (answer.text, answer.ending) == ("Yes.", Ending.DONE)
+    assert answer.new_tokens < len(ids)
+
+
 # -- the text of an answer -------------------------------------------------------------------------
 
 
@@ -226,3 +236,25 @@ def test_what_is_no_whole_character_at_the_end_is_not_swallowed() -> None:
     assert pieces == ["a"]
     text.finish()
     assert text.text == "".join(pieces) == "a\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "is_over"),
+    [
+        ("Three.\n</document>\nQuestion: More?", "Three.", True),
+        ("Three. </document2>", "Three.", True),
+        ("a < b </doc and\n\nso on\n", "a < b </doc and\n\nso on\n", False),
+        ("It ends with </docum", "It ends with </docum", False),
+        ("</document>", "", True),
+    ],
+)
+def test_an_answer_ends_where_it_closes_its_document(said: str, text: str, is_over: bool) -> None:
+    """The default model answered "SmolLM2-135M-Instruct.</document>" and went on from there."""
+    backend = tiny_tokenizer().backend_tokenizer
+    pieces: list[str] = []
+    answer = AnswerText(backend, pieces.append)
+    for token in backend.encode(said).ids:
+        answer.add(token)
+    answer.finish()
+    assert "".join(pieces) == answer.text == text
+    assert answer.is_over == is_over
