@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_kit import Kvcli
+from tiny_models import ARCHITECTURES, make_tiny_model
 
 from kvcli import opening
 from kvcli.conversation import Answer
@@ -96,3 +97,24 @@ def test_a_question_that_leaves_no_room_is_refused_before_anything_is_read(kvcli
     assert ran.code == 4
     assert "to read with" in ran.error[0] and "shorten the question" in ran.error[1]
     assert "reading" not in ran.err and not Path("s.kv").exists()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_is_read_asked_and_resumed(
+    architecture: str, kvcli: Kvcli, tmp_path: Path
+) -> None:
+    """Nothing is tuned to one: sliding layers, soft caps, biases, partial and layered rotation."""
+    model = make_tiny_model(tmp_path / "model", architecture, max_position_embeddings=1024)
+    Path("a.txt").write_text(TEXT.replace("The ferry 50", "The Zanzibar ferry"))
+    read = kvcli("ingest", "a.txt", "-o", "s.kv", "--json", model=model)
+    assert read.code == 0 and read.json["mode"] == "focus"
+    for attention in ("reread", "stored"):
+        for lookup in ("scan", "sketch"):
+            ran = kvcli(
+                "resume", "s.kv", "When does the Zanzibar ferry leave?", "--json",
+                "--attention", attention, "--lookup", lookup, "--max-tokens", 5, model=model,
+            )  # fmt: skip
+            assert ran.code == 0 and ran.json["mode"] == f"focus-{attention}"
+            assert ran.json["usage"]["recomputed_tokens"] == 0
+            first, last = ran.json["citations"][0]["lines"]
+            assert first <= 101 <= last

@@ -43,8 +43,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def sketching(file: SessionFile | None = None, **settings: Any) -> Iterator[Engine]:
-    settings = {"num_tokens": 1200, "sketch": True} | settings
-    with open_engine(tiny(), file=file, **settings) as engine:
+    settings = {"num_tokens": 1200, "sketch": True, "model": tiny()} | settings
+    with open_engine(settings.pop("model"), file=file, **settings) as engine:
         yield engine
 
 
@@ -306,12 +306,10 @@ def test_tokens_read_without_a_sketch_leave_a_hole_that_ends_it(tmp_path: Path) 
                 assert engine.probe_ways(sequence, DOCUMENT + 1) == (SCAN,)
 
 
-def test_a_sketch_of_other_layers_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sketch_of_other_layers_is_not_used(tmp_path: Path) -> None:
     saved(tmp_path / "s.kv")
-    monkeypatch.setattr(lookup, "lookup_layers", lambda _: (0,))
-    with resumed(tmp_path / "s.kv") as (engine, sequence):
+    other = replace(tiny(), lookup_layers=(0,))
+    with resumed(tmp_path / "s.kv", model=other) as (engine, sequence):
         assert engine.probe_ways(sequence, DOCUMENT) == (SCAN,)
         assert engine.sketch_refusal is not None and "other layers" in engine.sketch_refusal
 
