@@ -105,7 +105,10 @@ class RunOptions:
         Literal["raw"], _option(MEMORY, "How pages at rest are coded.", "--kv-dtype")
     ] = "raw"
     """raw keeps the model's own dtype."""
-    evict: Annotated[Literal["lru"], _option(MEMORY, "Which page leaves a full tier.")] = "lru"
+    evict: Annotated[
+        Literal["lru", "clock", "lrfu", "s3fifo"],
+        _option(MEMORY, "Which page leaves a full tier."),
+    ] = "lru"
     """A name of `engine.policies`."""
     pager: Annotated[Literal["explicit"], _option(MEMORY, "How pages move.")] = "explicit"
     """explicit: planned copies by the engine."""

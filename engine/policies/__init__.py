@@ -1,9 +1,17 @@
 """Eviction policies: which page leaves a tier. Pure Python over page ids; one policy a file."""
 
 from engine.policies.base import EvictionPolicy
+from engine.policies.clock import Clock
+from engine.policies.lrfu import LRFU
 from engine.policies.lru import LRU
+from engine.policies.s3fifo import S3FIFO
 
-__all__ = ["LRU", "POLICIES", "EvictionPolicy"]
+__all__ = ["LRFU", "LRU", "POLICIES", "S3FIFO", "Clock", "EvictionPolicy"]
 
-POLICIES: dict[str, type[EvictionPolicy]] = {"lru": LRU}
+POLICIES: dict[str, type[EvictionPolicy]] = {
+    "lru": LRU,
+    "clock": Clock,
+    "lrfu": LRFU,
+    "s3fifo": S3FIFO,
+}
 """Every policy by the name `--evict` takes."""
