@@ -28,11 +28,49 @@ class Rates:
     """Seconds until the task is done; None while unknown or nothing is left."""
 
 
+NOW_S, LATELY_S = 10.0, 60.0
+"""Seconds that the speed shown and the time left go back, at least over some steps."""
+
+LEAST_STEPS = 3
+
+
+@dataclass(slots=True)
+class Pace:
+    """Speed of a count that grows in steps, as tokens do: by a thousand every few seconds.
+
+    Between two steps nothing is known, so speed is taken from step to step; only when the next one
+    is overdue does the waiting count.
+    """
+
+    _steps: deque[tuple[float, int]] = field(default_factory=deque)
+    """When the count had grown, seconds, and to what."""
+
+    def add(self, now: float, count: int) -> None:
+        """Take the count in as it is now."""
+        if not self._steps or count > self._steps[-1][1]:
+            self._steps.append((now, count))
+        while len(self._steps) > LEAST_STEPS + 1 and self._steps[1][0] < now - LATELY_S:
+            self._steps.popleft()
+
+    def over(self, seconds: float, now: float) -> float:
+        """Growth per second over the last `seconds`, 0 while unknown."""
+        recent = [step for step in self._steps if step[0] >= now - seconds]
+        steps = max(recent, list(self._steps)[-LEAST_STEPS - 1 :], key=len)
+        if len(steps) < 2:
+            return 0.0
+        (first_at, first), (last_at, last) = steps[0], steps[-1]
+        usual = (last_at - first_at) / (len(steps) - 1)
+        overdue = max(0.0, now - last_at - 2 * usual)
+        return (last - first) / max(last_at - first_at + overdue, 1e-3)
+
+
 @dataclass(slots=True)
 class History:
     """The last samples, from which speeds come."""
 
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=64))
+    _tokens: Pace = field(default_factory=Pace)
+    _done: Pace = field(default_factory=Pace)
 
     def add(self, sample: Sample) -> Rates:
         """Take a sample in and return the speeds now.
@@ -41,9 +79,12 @@ class History:
         """
         if self.samples and self.samples[-1].task != sample.task:
             self.samples.clear()
+            self._tokens, self._done = Pace(), Pace()
         self.samples.append(sample)
+        self._tokens.add(sample.wall_s, sample.tokens_done + sample.decoded_tokens)
+        self._done.add(sample.wall_s, sample.tokens_done)
         return Rates(
-            tokens=self._rate([s.tokens_done + s.decoded_tokens for s in self.samples], 8),
+            tokens=self._tokens.over(NOW_S, sample.wall_s),
             read=self._rate([s.read_bytes for s in self.samples], 8),
             written=self._rate([s.written_bytes for s in self.samples], 8),
             eta_s=self._eta(sample),
@@ -57,7 +98,7 @@ class History:
 
     def _eta(self, sample: Sample) -> float | None:
         left = sample.tokens_total - sample.tokens_done
-        speed = self._rate([s.tokens_done for s in self.samples], len(self.samples))
+        speed = self._done.over(LATELY_S, sample.wall_s)
         return left / speed if left > 0 and speed > 0 else None
 
     def traffic(self) -> list[tuple[float, float]]:
