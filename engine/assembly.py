@@ -15,7 +15,7 @@ import torch
 from engine.attention.sketch import sketch_bytes
 from engine.attention.source import TierMemory
 from engine.config import EngineConfig
-from engine.errors import IdentityMismatch
+from engine.errors import IdentityMismatch, StorageError
 from engine.memory.budget import FORK_TOKENS, MemoryPlan, plan_memory
 from engine.memory.slot_pool import SlotPool
 from engine.model.load import LoadedModel
@@ -27,6 +27,7 @@ from engine.tiers.host import HostTier
 from engine.tiers.residency import Arena, Residency
 from engine.tiers.stack import TierStack
 from engine.tiers.transfer import Transfer
+from engine.types import KVGeometry
 
 DEVICE_SHARE = 0.8
 """Share of a GPU's free memory that the device tier may take; the rest is for activations."""
@@ -65,7 +66,7 @@ def assemble(
     Raises:
         OverBudget: The budgets do not hold one segment; nothing was allocated.
         IdentityMismatch: The file belongs to another model or other pages.
-        StorageError: Pages must go to disk, and the spill folder cannot be written.
+        StorageError: Pages must go to disk, and the spill folder cannot be written or is too full.
     """
     geometry = model.geometry
     if file is not None:
@@ -83,7 +84,7 @@ def assemble(
         sketch_bytes=_sketch_bytes(model, num_tokens) if config.sketch else 0,
     )
     if plan.needs_disk:
-        file = SessionFile.spill(config.spill_folder or Path(tempfile.gettempdir()), geometry)
+        file = _spill_file(config, geometry, num_tokens)
     stack = _stack(model, config, telemetry, plan, file)
     stack.residency.publish()
     return Assembly(plan, stack, _memory(model, config, telemetry, plan, file), file)
@@ -113,6 +114,21 @@ def require_identity(file: SessionFile, model: LoadedModel) -> None:
             f"{file.path}: its pages are {file.geometry}, this run wants {model.geometry}",
             "Give the --page-tokens it was made with, or ingest the documents again.",
         )
+
+
+def _spill_file(config: EngineConfig, geometry: KVGeometry, num_tokens: int) -> SessionFile:
+    """A nameless file that has room for every page.
+
+    Raises:
+        StorageError: The folder cannot be written, or its disk has too little space.
+    """
+    file = SessionFile.spill(config.spill_folder or Path(tempfile.gettempdir()), geometry)
+    try:
+        file.free_space_check(geometry.num_segments(num_tokens) * geometry.segment_bytes)
+    except StorageError:
+        file.close()
+        raise
+    return file
 
 
 def _sketch_bytes(model: LoadedModel, num_tokens: int) -> int:

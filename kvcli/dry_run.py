@@ -13,11 +13,11 @@ from typing import Any
 from engine.config import EngineConfig
 from engine.memory.budget import plan_memory
 from engine.types import Tier
-from kvcli.corpus.spans import Corpus, Document
+from kvcli.corpus.spans import Corpus
 from kvcli.estimate import likely_device, machine_speed, reading_flops
 from kvcli.model_outline import ModelOutline
 from kvcli.options import RunOptions
-from kvcli.prompts import page_mark
+from kvcli.prompts import free_tag, pieces_of
 from kvcli.results import Skipped
 
 
@@ -48,7 +48,7 @@ class DryRun:
     window: int
     """Tokens the run may use."""
     tokens: int
-    """Of the documents alone; the prompt around them adds a few hundred at most."""
+    """Of the documents and what stands around each; a chat template adds a few dozen."""
     answer_tokens: int
     """Room that an answer needs."""
     fits: bool
@@ -85,10 +85,12 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
     Raises:
         OverBudget: The budgets do not hold one segment.
     """
+    tag = free_tag(corpus)
     files = tuple(
-        FileCount(doc.path, doc.kind.value, doc.num_bytes, model.count_tokens(_texts(doc)))
+        FileCount(doc.path, doc.kind.value, doc.num_bytes,
+                  model.count_tokens([text for text, *_ in pieces_of(doc, tag)]))
         for doc in corpus.documents
-    )
+    )  # fmt: skip
     tokens = sum(file.tokens for file in files)
     geometry = model.geometry
     window = min(model.window, options.window or model.window)
@@ -112,12 +114,6 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
         skipped=tuple(Skipped(skip.path, skip.reason.value) for skip in corpus.skipped),
         warnings=corpus.all_warnings(),
     )
-
-
-def _texts(document: Document) -> list[str]:
-    """What is read of a document, page marks included."""
-    marks = [page_mark(span.page) for span in document.spans if span.page is not None]
-    return marks + [span.text for span in document.spans]
 
 
 def _tiers(tokens: int, model: ModelOutline, options: RunOptions) -> tuple[TierPlan, ...]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import ModelRefused
 from kvcli.corpus.source_map import SourceMap, TokenSpan
-from kvcli.corpus.spans import Corpus
+from kvcli.corpus.spans import Corpus, Document, Span
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -134,28 +134,20 @@ class PromptBuilder:
 
         Spans are encoded apart, so that their borders are token borders once and for all.
         """
-        tag = _free_tag(corpus)
-        pieces: list[tuple[str, TokenSpan | None]] = []
-        for document in corpus.documents:
-            pieces.append((f'<{tag} path="{escape(document.path)}">\n', None))
-            for span in document.spans:
-                if span.page is not None:
-                    pieces.append((page_mark(span.page), None))
-                ends = "" if span.text.endswith("\n") else "\n"
-                pieces.append((span.text + ends, TokenSpan.of(span, document.path, 0, 0)))
-            pieces.append((f"</{tag}>\n", None))
+        tag = free_tag(corpus)
+        pieces = [piece for document in corpus.documents for piece in pieces_of(document, tag)]
         ids = list(self.scaffolding.head)
         spans: list[TokenSpan] = []
-        encoded = self.encode_content(text for text, _ in pieces)
-        for (_, source), tokens in zip(pieces, encoded, strict=True):
-            if source is not None:
-                spans.append(source.placed(len(ids), len(tokens)))
+        encoded = self.encode_content(text for text, *_ in pieces)
+        for (_, path, span), tokens in zip(pieces, encoded, strict=True):
+            if span is not None:
+                spans.append(TokenSpan.of(span, path, len(ids), len(tokens)))
             ids.extend(tokens)
         return Prompt(ids, SourceMap(spans))
 
     def excerpt(self, path: str, page: int | None) -> list[int]:
         """What stands in front of an excerpt of a document."""
-        place = "" if page is None else page_mark(page)
+        place = "" if page is None else _page_mark(page)
         (ids,) = self.encode_content([f'<document path="{escape(path)}">\n{place}'])
         return ids
 
@@ -182,8 +174,18 @@ class PromptBuilder:
         return between + content + self.scaffolding.close
 
 
-def page_mark(page: int) -> str:
-    """What stands in front of a page of a document."""
+def pieces_of(document: Document, tag: str) -> Iterator[tuple[str, str, Span | None]]:
+    """What stands in a prompt of one document: each text, the path, and the span it comes from."""
+    path = document.path
+    yield f'<{tag} path="{escape(path)}">\n', path, None
+    for span in document.spans:
+        if span.page is not None:
+            yield _page_mark(span.page), path, None
+        yield span.text + ("" if span.text.endswith("\n") else "\n"), path, span
+    yield f"</{tag}>\n", path, None
+
+
+def _page_mark(page: int) -> str:
     return f"[page {page}]\n"
 
 
@@ -210,7 +212,7 @@ def _lookalikes(tokenizer: PreTrainedTokenizerFast) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, longest_first))) if found else None
 
 
-def _free_tag(corpus: Corpus) -> str:
+def free_tag(corpus: Corpus) -> str:
     """A tag that no document writes, so that none can close itself or open another."""
     texts = [span.text for document in corpus.documents for span in document.spans]
     tags = (f"document{number}" if number > 1 else "document" for number in count(1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import SessionError
@@ -37,10 +37,6 @@ class TokenSpan:
     def of(cls, span: Span, path: str, first_token: int, num_tokens: int) -> TokenSpan:
         """The token span of a text span of the document shown as `path`."""
         return cls(first_token, num_tokens, path, span.page, span.label, span.lines, span.name)
-
-    def placed(self, first_token: int, num_tokens: int) -> TokenSpan:
-        """The same source at another run of tokens."""
-        return replace(self, first_token=first_token, num_tokens=num_tokens)
 
     def cite(self) -> str:
         """The source as a reader is shown it: `report.pdf p. 12 (labelled "xii")`, `app.py:4-9`."""

@@ -68,6 +68,17 @@ def test_a_disk_without_room_is_refused_before_any_compute(
     assert Path("kept.kv").read_bytes() == before
 
 
+def test_a_spill_disk_without_room_is_refused_before_any_compute(
+    kvcli: Kvcli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200,000 files without a session would have read for hours until the disk was full."""
+    (tmp_path / "long.txt").write_text(prose(45))
+    monkeypatch.setattr(BlockFile, "free_space", lambda _: 1000)
+    monkeypatch.setattr("engine.engine.Engine.compute", lambda *_, **__: pytest.fail("computed"))
+    ran = kvcli("ask", "--doc", "long.txt", "--ram", "3MiB", *SHORT, "Why?")
+    check_refused(ran, 1, "bytes needed, 1,000 free", tmp_path)
+
+
 def test_a_disk_that_is_full_after_the_answer_costs_the_turn_only(
     spawn: Spawn, kvcli: Kvcli, notes: Path
 ) -> None:
