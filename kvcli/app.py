@@ -155,6 +155,24 @@ def inspect(paths: Paths, options: RunOptions) -> None:
 
 @app.command()
 @takes_options(OUTPUT)
+def report(
+    run_file: Annotated[
+        Path, typer.Argument(metavar="RUN.jsonl", help="What --metrics has written.")
+    ],
+    options: RunOptions,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="RUN.html", help="The page; else beside it."),
+    ] = None,
+) -> None:
+    """Draw a run as a page for a browser."""
+    from kvcli.commands import report
+
+    report.run(options, run_file, page=output)
+
+
+@app.command()
+@takes_options(OUTPUT)
 def models(options: RunOptions) -> None:
     """List the models at hand."""
     from kvcli.commands import models
