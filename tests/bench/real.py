@@ -46,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("session", type=Path)
     parser.add_argument("set", choices=NAMES)
+    parser.add_argument("--document", help="the document's name, if not as in the set")
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--attention", default="auto", help="auto, reread or stored")
     parser.add_argument("--lookup", default="scan", help="scan or sketch")
@@ -60,7 +61,7 @@ def main() -> None:
         assert isinstance(talk, FocusConversation)
         run.read()
         index = talk.word_index()
-        for question in load(choices.set):
+        for question in load(choices.set, choices.document):
             answer = ask_afresh(talk, question.text, options.sampling)
             figures = hits(question, answer.citations)
             words = hits(question, by_words(talk, index, question.text))

@@ -96,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("session", type=Path)
     parser.add_argument("--set", choices=questions.NAMES, default="httpx")
+    parser.add_argument("--document", help="the document's name, if not as in the set")
     parser.add_argument("--questions", type=int, default=16)
     options = parser.parse_args()
     rows: dict[str, dict[str, float]] = {}
@@ -107,7 +108,7 @@ def main() -> None:
         ways = talk.engine.probe_ways(talk.sequence, talk.document_tokens)
         assert ProbeWay.SKETCH in ways, talk.engine.sketch_refusal or "there is no sketch"
         loading = time.monotonic() - started
-        asked = questions.load(options.set)[: options.questions]
+        asked = questions.load(options.set, options.document)[: options.questions]
         seen = [(q.shares_words, compare(talk, options.session, q)) for q in asked]
         tokens = talk.document_tokens
     for kind, shares in (("shares words", True), ("other words", False)):

@@ -53,8 +53,12 @@ class Question:
         return any(re.search(pattern, answer, re.IGNORECASE) for pattern in self.accept)
 
 
-def load(name: str) -> tuple[Question, ...]:
+def load(name: str, document: str | None = None) -> tuple[Question, ...]:
     """Read one of the sets `NAMES`.
+
+    Args:
+        name: Which.
+        document: What the set's only document is called in the session, if not as in the set.
 
     Returns:
         Both kinds in turn, and places spread over the documents, so that any even number of leading
@@ -68,7 +72,10 @@ def load(name: str) -> tuple[Question, ...]:
         Question(
             text=entry["text"],
             shares_words=entry["shares_words"],
-            places=tuple(Place(**place) for place in entry["places"]),
+            places=tuple(
+                Place(**place | ({"path": document} if document else {}))
+                for place in entry["places"]
+            ),
             accept=tuple(entry["accept"]),
         )
         for entry in json.loads(text)
