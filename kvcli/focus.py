@@ -21,6 +21,7 @@ from kvcli.conversation import Answer, Conversation
 from kvcli.focus_answer import FocusAnswer
 from kvcli.lexical import LexicalIndex
 from kvcli.lookup import Lookup, look_up
+from kvcli.results import Citation
 from kvcli.working_set import Reading
 
 LOCAL_WINDOW = 1024
@@ -111,7 +112,7 @@ class FocusConversation(Conversation):
         begun = writing.started_at or ended
         return Answer(
             text=caveat + writing.text.strip(),
-            citations=cite(best_pages(answer.scores), self.source_map, self._page_tokens),
+            citations=self._sources(question, answer.scores),
             ending=ending,
             prompt_tokens=prompt_tokens,
             new_tokens=writing.num_tokens,
@@ -120,6 +121,14 @@ class FocusConversation(Conversation):
             lookup=found,
             reading=self.reading.value,
         )
+
+    def _sources(self, question: str, scores: list[float]) -> tuple[Citation, ...]:
+        index, ids = self.word_index(), self.sequence.token_ids
+
+        def evidence(first: int, end: int) -> float:
+            return index.share_of_words(question, self.builder.backend.decode(ids[first:end]))
+
+        return cite(best_pages(scores), self.source_map, self._page_tokens, evidence)
 
     @property
     def _page_tokens(self) -> int:

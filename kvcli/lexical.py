@@ -90,6 +90,11 @@ class LexicalIndex:
         unknown = [name for name in _names(question) if not self._knows(name)]
         return LexicalMatch(total, coverage, tuple(dict.fromkeys(unknown)))
 
+    def share_of_words(self, question: str, text: str) -> float:
+        """Share of a question's words that a text has, 0 to 1."""
+        asked, there = map(set, self._words([question, text]))
+        return len(asked & there) / len(asked) if asked else 0.0
+
     def num_words(self, question: str) -> int:
         """How many words of a question name something; *and*, *who* and *it* do not."""
         (words,) = self._words([question])

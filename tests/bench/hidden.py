@@ -39,6 +39,7 @@ from kvcli.corpus.corpus import read_corpus
 from kvcli.mode import Mode
 from kvcli.models import resolve
 from kvcli.options import RunOptions
+from kvcli.sizes import parse_size
 from tests.bench.harness import ROOT, report
 from tests.bench.haystack import Place, Question, hide
 from tests.bench.stamp import stamp
@@ -220,7 +221,7 @@ def main() -> None:
     )
     parser.add_argument("--questions", type=int, default=10, help="most of each kind")
     parser.add_argument("--prepare", action="store_true", help="write text and key, then stop")
-    parser.add_argument("--ram", default=None, help="as kvcli takes it")
+    parser.add_argument("--ram", type=parse_size, help="budget while asking; as kvcli takes it")
     parser.add_argument("--lookup", default="auto", help="auto, scan or sketch")
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--max-tokens", type=int, default=64, help="longest answer")

@@ -43,6 +43,27 @@ def test_a_page_is_shared_by_the_tokens_that_spans_have_in_it() -> None:
     ]
 
 
+def test_the_piece_that_answers_comes_first_though_it_is_the_smaller() -> None:
+    """A sentence at the foot of a page was cited as the next one, which had more tokens."""
+    asked: list[tuple[int, int]] = []
+
+    def evidence(first: int, end: int) -> float:
+        asked.append((first, end))
+        return 1.0 if first == 5 else 0.0
+
+    found = cite([1.0, 1.0], spans(3, 30), PAGE, evidence)
+    assert [one.path for one in found] == ["1.txt", "0.txt"], "two pages against a piece of one"
+    assert asked == [(5, 8), (8, 16)], "a page of one span needs no telling apart"
+    (first, second) = cite([1.0], spans(3, 30), PAGE, evidence)
+    assert (first.path, second.path) == ("0.txt", "1.txt")
+    assert first.weight + second.weight == pytest.approx(1.0)
+
+
+def test_pieces_without_evidence_count_by_their_tokens() -> None:
+    plain = cite([1.0], spans(3, 30), PAGE)
+    assert cite([1.0], spans(3, 30), PAGE, lambda first, end: 0.0) == plain
+
+
 def test_scaffolding_alone_is_no_source() -> None:
     assert cite([1.0], SourceMap([TokenSpan(16, 16, "a.txt")]), PAGE) == ()
 
