@@ -45,6 +45,7 @@ def probe(
         StorageError: The device failed.
     """
     layouts = [layout_part(None, part) for part in parts]
+    num_pages = memory.geometry.num_pages(sum(part.num_tokens for part in parts))
     order = sorted(queries)
     jobs = [
         ReadJob(layer, layout.runs, (Part.KEYS,))
@@ -56,35 +57,53 @@ def probe(
     masses = []
     try:
         for layer in order:
-            spec, scores = layers[layer], []
+            spec, scores = layers[layer], PageScores(queries[layer], num_pages)
             for part, layout in zip(parts, layouts, strict=True):
                 staged = next(stream) if stream is not None and layout.runs else None
                 keys = _keys_at_rest(memory, part, layout, layer, staged)
-                scores.append(
+                scores.add(
                     page_lse(
                         queries[layer], keys, scaling=spec.scaling,
                         page_tokens=memory.geometry.page_tokens, softcap=spec.softcap,
                     )
                 )  # fmt: skip
-            masses.append(page_mass(scores))
+            masses.append(scores.mass())
     finally:
         if stream is not None:
             stream.close()
     return torch.stack(masses)
 
 
-def page_mass(scores: Sequence[Tensor]) -> Tensor:
-    """Turn the log-sum-exp of pages into their softmax mass.
+class PageScores:
+    """The log-sum-exp of every page, block by block, and at the end their softmax mass.
+
+    One tensor for all of them: a small one for each block, kept between the large ones that the
+    next blocks need, makes the C heap grow by a large one each time, 1.5 GB over a million tokens.
 
     Args:
-        scores: Of neighbouring pages, `[num_heads, T, pages]` each, together all pages.
-
-    Returns:
-        `[num_heads, num_pages]` fp32 on the CPU, the largest over the query tokens.
+        queries: `[num_heads, T, head_dim]`.
+        num_pages: Pages in all.
     """
-    pages = torch.cat(list(scores), dim=-1)
-    total = torch.logsumexp(pages, dim=-1, keepdim=True)
-    return torch.exp(pages - total).amax(dim=1).cpu()
+
+    def __init__(self, queries: Tensor, num_pages: int) -> None:
+        heads, tokens, _ = queries.shape
+        self._scores = torch.empty(
+            (heads, tokens, num_pages), dtype=torch.float32, device=queries.device
+        )
+        self._filled = 0
+
+    def add(self, scores: Tensor) -> None:
+        """Take in the next pages, `[num_heads, T, pages]`."""
+        end = self._filled + scores.shape[-1]
+        self._scores[..., self._filled : end] = scores
+        self._filled = end
+
+    def mass(self) -> Tensor:
+        """The mass of each page, `[num_heads, num_pages]` fp32 on the CPU, the largest over the
+        query tokens."""
+        assert self._filled == self._scores.shape[-1]
+        total = torch.logsumexp(self._scores, dim=-1, keepdim=True)
+        return self._scores.sub_(total).exp_().amax(dim=1).cpu()
 
 
 def probe_scores(mass: Tensor, neutral: Tensor) -> Tensor:

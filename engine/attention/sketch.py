@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.attention.probe import page_mass
+from engine.attention.probe import PageScores
 from engine.model.hook import LayerSpec
 from engine.types import KVGeometry
 from kernels.attention import page_lse
@@ -240,15 +240,15 @@ class KeySketch:
         masses = []
         for index, layer in enumerate(self.layers):
             spec, turned = layers[layer], self.basis.project(index, queries[layer])
-            scores = []
+            scores = PageScores(queries[layer], -(-num_tokens // self._page_tokens))
             for first in range(0, num_tokens, size):
                 codes = self._codes[index, :, first : min(first + size, num_tokens)]
                 keys = torch.nn.functional.pad(codes.to(turned.device).float(), (0, 1), value=1.0)
-                scores.append(
+                scores.add(
                     page_lse(
                         turned, keys, scaling=spec.scaling,
                         page_tokens=self._page_tokens, softcap=spec.softcap,
                     )
                 )  # fmt: skip
-            masses.append(page_mass(scores))
+            masses.append(scores.mass())
         return torch.stack(masses)

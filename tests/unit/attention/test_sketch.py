@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.attention.probe import page_mass
+from engine.attention.probe import PageScores
 from engine.attention.sketch import BASIS_TOKENS, KeySketch, SketchBasis, sketch_bytes, sketch_rank
 from engine.model.hook import LayerSpec
 from engine.types import KVGeometry
@@ -45,19 +45,17 @@ def random_queries(seed: int = 1) -> dict[int, Tensor]:
 
 
 def exact(keys: dict[int, Tensor], queries: dict[int, Tensor], specs: list[LayerSpec]) -> Tensor:
-    return torch.stack(
-        [
-            page_mass(
-                [
-                    page_lse(
-                        queries[layer], keys[layer], scaling=specs[layer].scaling,
-                        page_tokens=PAGE, softcap=specs[layer].softcap,
-                    )
-                ]
+    masses = []
+    for layer in LAYERS:
+        scores = PageScores(queries[layer], -(-keys[layer].shape[1] // PAGE))
+        scores.add(
+            page_lse(
+                queries[layer], keys[layer], scaling=specs[layer].scaling,
+                page_tokens=PAGE, softcap=specs[layer].softcap,
             )
-            for layer in LAYERS
-        ]
-    )  # fmt: skip
+        )  # fmt: skip
+        masses.append(scores.mass())
+    return torch.stack(masses)
 
 
 def sketch_of(
