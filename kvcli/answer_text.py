@@ -1,8 +1,8 @@
 """The text of one answer as it grows, token by token.
 
 Owns when tokens have become whole characters, and that an answer ends where it closes the document
-that it was read from, which small models do for want of a better end. Knows tokenizers; knows
-neither turns nor streams.
+that it was read from or opens another, which small models do for want of a better end. Knows
+tokenizers; knows neither turns nor streams.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-CLOSING = "</document"
-"""Begins the tag behind every document of a prompt."""
+TAGS = ("</document", "<document")
+"""What stands around every document of a prompt begins so."""
 
-_BEGINNINGS = "|".join(CLOSING[:length] for length in range(len(CLOSING) - 1, 0, -1))
-_MAYBE_CLOSING = re.compile(rf"\s*(?:{_BEGINNINGS})?\Z")
+_TAG = re.compile("|".join(TAGS))
+_BEGINNINGS = "|".join(tag[:length] for tag in TAGS for length in range(len(tag) - 1, 0, -1))
+_MAYBE_TAG = re.compile(rf"\s*(?:{_BEGINNINGS})?\Z")
 
 
 class AnswerText:
@@ -39,9 +40,9 @@ class AnswerText:
         self._stream = DecodeStream(skip_special_tokens=True)
         self._ids: list[int] = []
         self._held = ""
-        """What may yet become a closing tag."""
+        """What may yet become a tag."""
         self.is_over = False
-        """Whether the answer has closed a document: nothing more comes of it."""
+        """Whether the answer has come to a tag: nothing more comes of it."""
 
     def add(self, token: int) -> None:
         """Take a token, and hand on what it completes."""
@@ -58,16 +59,16 @@ class AnswerText:
             self._give(whole.removeprefix(self.text))
 
     def _hand_on(self, piece: str) -> None:
-        """Hand on all but what may be the beginning of a closing tag, with the space before."""
+        """Hand on all but what may be the beginning of a tag, with the space before."""
         if self.is_over:
             return
-        before, tag, _ = (self._held + piece).partition(CLOSING)
-        self.is_over = bool(tag)
-        tail = _MAYBE_CLOSING.search(before)
+        text = self._held + piece
+        tag, tail = _TAG.search(text), _MAYBE_TAG.search(text)
         assert tail is not None
-        sure = len(before.rstrip()) if tag else tail.start()
-        self._held = "" if tag else before[sure:]
-        self._give(before[:sure])
+        self.is_over = tag is not None
+        sure = tail.start() if tag is None else len(text[: tag.start()].rstrip())
+        self._held = text[sure:] if tag is None else ""
+        self._give(text[:sure])
 
     def _give(self, piece: str) -> None:
         if piece:

@@ -243,6 +243,7 @@ def test_what_is_no_whole_character_at_the_end_is_not_swallowed() -> None:
     [
         ("Three.\n</document>\nQuestion: More?", "Three.", True),
         ("Three. </document2>", "Three.", True),
+        ('Three.\n<document path="a.txt">\nPier 7', "Three.", True),
         ("a < b </doc and\n\nso on\n", "a < b </doc and\n\nso on\n", False),
         ("It ends with </docum", "It ends with </docum", False),
         ("</document>", "", True),
