@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from engine.attention.probe import probe_scores
 from engine.attention.recorder import QueryRecorder
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -72,7 +73,7 @@ def calibrated(
         ram_bytes: Budget of the trial, bytes; with less than it takes the guess stands.
         on_status: Is told before the trial, which takes some seconds.
     """
-    if _file(model).exists() and (known := with_known_layers(model)) is not model:
+    if (known := with_known_layers(model)) is not model:
         return known
     sequence_ids, passages = _text(builder)
     num_tokens = len(sequence_ids) + QUESTION_ROOM
@@ -131,14 +132,15 @@ def _try(
     sequence = engine.new_sequence()
     sequence.token_ids += ids
     engine.compute(sequence)
-    neutral = torch.stack([_mass(engine, builder, sequence, q) for q in NEUTRAL_QUESTIONS])
+    neutrals = [_mass(engine, builder, sequence, question) for question in NEUTRAL_QUESTIONS]
+    neutral = torch.stack(neutrals).amax(dim=0)
     bands, guess = _bands(engine.model), engine.model.lookup_layers
     size, ranks = engine.model.geometry.page_tokens, []
     for (first, end), (_, question) in zip(passages, PASSAGES, strict=True):
-        beyond = _mass(engine, builder, sequence, question) - neutral.amax(dim=0)
-        scores = beyond.clamp(min=0.0).sqrt().sum(dim=1)
+        mass = _mass(engine, builder, sequence, question)
         right = first // size, -(-end // size)
-        ranks.append([_rank(scores[list(band)], *right) for band in bands])
+        pages = [probe_scores(mass[list(band)], neutral[list(band)]) for band in bands]
+        ranks.append([_rank(scores, *right) for scores in pages])
     means = torch.tensor(ranks).mean(dim=0)
     best = int(means.argmax())
     guessed = float(means[bands.index(guess)]) if guess in bands else 0.0
@@ -165,7 +167,6 @@ def _mass(engine: Engine, builder: PromptBuilder, sequence: Sequence, question: 
 
 
 def _rank(scores: Tensor, first_page: int, end_page: int) -> float:
-    """Reciprocal rank of the best right page, `scores` `[layers, num_pages]`."""
-    pages = scores.sum(dim=0)
-    best = pages[first_page:end_page].max()
-    return 1.0 / (1 + int((pages > best).sum())) if float(best) > 0.0 else 0.0
+    """Reciprocal rank of the best right page, `scores` `[num_pages]`."""
+    best = scores[first_page:end_page].max()
+    return 1.0 / (1 + int((scores > best).sum())) if float(best) > 0.0 else 0.0
