@@ -294,6 +294,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop the threads and close the file; whatever was not committed is gone."""
+        self._lookup.close()
         if self._memory.transfer is not None:
             self._memory.transfer.close()
         if self._parts.file is not None:

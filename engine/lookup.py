@@ -1,13 +1,14 @@
 """Looking up: which pages of a sequence a question asks for, by every key or by the key sketch.
 
 Owns the choice between the two ways and the life of the sketch: it grows with the main sequence
-while that is read bounded, is kept in the session file beside the KV, and is read back when it is
-first needed. Whatever is wrong with it costs time only: then every key is read.
+while that is read bounded, is kept in the session file beside the KV, and is read back on a thread
+of its own, for the model has other things to do before it is needed. Whatever is wrong with it costs time only: then every key is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import Enum
 
 import numpy as np
@@ -76,7 +77,8 @@ class PageLookup:
         self._num_tokens = num_tokens
         self._main: Sequence | None = None
         self._sketch: KeySketch | None = None
-        self._is_stored = False
+        self._loading: Future[KeySketch | None] | None = None
+        self._is_closing = False
         self._saved_tokens = 0
         self.refusal = assembly.plan.sketch_refusal
         """Why there is no sketch although one is wanted, one line; None: there is, or may be."""
@@ -84,10 +86,19 @@ class PageLookup:
     def follow(self, sequence: Sequence) -> None:
         """Take a new or resumed sequence for the main one."""
         self._main, self._sketch = sequence, None
-        self._is_stored = self._has_room and sequence.num_tokens > 0
         self._saved_tokens = 0
-        if self._has_room and not self._is_stored:
+        if self._has_room and sequence.num_tokens:
+            reader = ThreadPoolExecutor(1, thread_name_prefix="sketch-read")
+            self._loading = reader.submit(self._load, sequence.num_tokens)
+            reader.shutdown(wait=False)
+        elif self._has_room:
             self._sketch = self._empty()
+
+    def close(self) -> None:
+        """Stop reading the sketch, if it is still being read; waits for the read in flight."""
+        self._is_closing = True
+        if self._loading is not None:
+            wait([self._loading])
 
     # -- while the main sequence grows -----------------------------------------------------------
 
@@ -174,12 +185,11 @@ class PageLookup:
         return KeySketch(self._layers, self._model.geometry, self._num_tokens)
 
     def _found(self) -> KeySketch | None:
-        """Give the sketch, read from the session if that has not been done yet."""
-        if self._is_stored:
-            self._is_stored = False
-            assert self._main is not None
+        """Give the sketch; waits until as much of it as is stored has been read."""
+        if self._loading is not None:
             with self._telemetry.phase(Phase.READ):
-                self._sketch = self._load(self._main.num_tokens)
+                self._sketch = self._loading.result()
+            self._loading = None
             self._saved_tokens = self._sketch.coded_tokens if self._sketch is not None else 0
         return self._sketch
 
@@ -189,6 +199,8 @@ class PageLookup:
         sketch: KeySketch | None = None
         try:
             for attachment in self._session.attachments:
+                if self._is_closing:
+                    break
                 if attachment.name == BASIS:
                     sketch = self._begin(attachment)
                 elif attachment.name == CODES and sketch is not None:

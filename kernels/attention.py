@@ -93,4 +93,7 @@ def page_lse(
     if missing:
         scores = torch.nn.functional.pad(scores, (0, missing), value=float("-inf"))
     paged = scores.view(num_kv_heads, rows.shape[1], -1, page_tokens)
-    return torch.logsumexp(paged, dim=-1).reshape(num_heads, num_queries, -1)
+    # In place: `torch.logsumexp` writes the large tensor twice more, and takes half as long again.
+    highest = paged.amax(dim=-1, keepdim=True)
+    sums = paged.sub_(highest).exp_().sum(dim=-1)
+    return sums.log_().add_(highest[..., 0]).reshape(num_heads, num_queries, -1)

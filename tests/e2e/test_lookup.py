@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +27,7 @@ from engine.errors import StorageError
 from engine.lookup import ProbeWay
 from engine.memory.budget import plan_memory
 from engine.sequence import Sequence
-from engine.session import SessionFile
+from engine.session import Attachment, SessionFile
 from engine.telemetry import Telemetry
 
 __all__ = ["one_thread"]
@@ -112,16 +114,38 @@ def test_with_all_components_the_sketch_says_what_every_key_says(
 def test_a_resumed_sketch_gives_the_same_bits_and_reads_no_keys(tmp_path: Path) -> None:
     _, before = saved(tmp_path / "s.kv")
     with resumed(tmp_path / "s.kv") as (engine, sequence):
+        assert engine.probe_ways(sequence, DOCUMENT) == BOTH, "waits for the thread that reads it"
+        loaded = engine.telemetry.sample().read_bytes
+        codes = DOCUMENT * tiny().geometry.num_kv_heads * tiny().geometry.head_dim // 2
+        assert codes < loaded < codes + 20_000
         recorder = ask(engine, sequence)
         already = engine.telemetry.sample().read_bytes
         mass = engine.probe(sequence, DOCUMENT, recorder, AUTO)
-        loaded = engine.telemetry.sample().read_bytes - already
         assert torch.equal(mass, before)
-        codes = DOCUMENT * tiny().geometry.num_kv_heads * tiny().geometry.head_dim // 2
-        assert codes < loaded < codes + 20_000
         assert torch.equal(engine.probe(sequence, DOCUMENT, recorder, SKETCH), mass)
-        assert engine.telemetry.sample().read_bytes == already + loaded, "read once"
+        assert engine.telemetry.sample().read_bytes == already, "read once, and no keys"
         assert engine.sketch_refusal is None
+
+
+def test_closing_does_not_wait_for_a_sketch_that_nobody_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed session is closed at once; reading its sketch from a slow disk takes an hour."""
+    saved(tmp_path / "s.kv")
+    read, going_on, reads = SessionFile.read_attachment, threading.Event(), 0
+
+    def slow(self: SessionFile, attachment: Attachment) -> memoryview:
+        nonlocal reads
+        reads += 1
+        going_on.wait(60)
+        return read(self, attachment)
+
+    monkeypatch.setattr(SessionFile, "read_attachment", slow)
+    with resumed(tmp_path / "s.kv") as (engine, _):
+        while not reads:
+            time.sleep(0.001)
+        threading.Timer(0.2, going_on.set).start()
+    assert reads == 1 and engine.sketch_refusal is None
 
 
 def test_auto_reads_every_key_while_all_lie_in_memory() -> None:
