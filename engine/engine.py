@@ -146,6 +146,7 @@ class Engine:
             try:
                 gather(parts, slots, self._memory)
             except BaseException:
+                self._stack.give_up(source for part in parts for source in part.sources)
                 self.drop(gathered)
                 raise
         gathered.table.advance(len(pages) * size)
@@ -256,7 +257,9 @@ class Engine:
             StorageError: The device failed.
         """
         with self.telemetry.phase(Phase.COMPUTE):
-            return self._lookup.probe(sequence, num_tokens, recorder.queries, way)
+            mass = self._lookup.probe(sequence, num_tokens, recorder.queries, way)
+        self._stack.weigh(sequence, mass.sum(dim=(0, 1)).tolist())
+        return mass
 
     def probe_ways(self, sequence: Sequence, num_tokens: int) -> tuple[ProbeWay, ...]:
         """Say in which ways the first tokens can be probed; every key can always be read."""

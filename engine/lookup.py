@@ -2,7 +2,8 @@
 
 Owns the choice between the two ways and the life of the sketch: it grows with the main sequence
 while that is read bounded, is kept in the session file beside the KV, and is read back on a thread
-of its own, for the model has other things to do before it is needed. Whatever is wrong with it costs time only: then every key is read.
+of its own, for the model has other things to do before it is needed. Whatever is wrong with it
+costs time only: then every key is read.
 """
 
 from __future__ import annotations

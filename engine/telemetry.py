@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 
+from engine.trace import AccessTrace
 from engine.types import Tier
 
 
@@ -84,6 +85,8 @@ class Telemetry:
     _written_bytes: int = 0
     _task: tuple[str, int, int] = ("", 0, 0)
     _decoded_tokens: int = 0
+    trace: AccessTrace = field(default_factory=AccessTrace)
+    """Which pages were read, for whoever compares policies."""
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:

@@ -4,6 +4,8 @@ Owns the file and its thread. A line has the fields of `engine.telemetry.Sample`
 start of the run: `wall_s`, `task`, `tokens_done`, `tokens_total`, `decoded_tokens`, `total_pages`,
 `read_bytes` and `written_bytes` of the disk tier, `seconds` by phase (compute, read, write, idle),
 `hits` by tier, and `tiers`, each with `name`, `capacity_bytes`, `used_bytes`, `pages`, `evictions`.
+Beside them stand the `accesses` since the line before, see `engine.trace`: which pages were made,
+read, weighed and dropped, in order.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ class MetricsFile:
         self._path = path
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")
         self._telemetry = telemetry
+        self._telemetry.trace.is_on = True
         self._output = output
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="metrics", daemon=True)
@@ -76,7 +79,9 @@ class MetricsFile:
             self._output.warn(f"--metrics {self._path} ends early: {error.strerror}")
 
     def _write(self) -> None:
-        self._file.write(json.dumps(sample_json(self._telemetry.sample())) + "\n")
+        line = sample_json(self._telemetry.sample())
+        line["accesses"] = [access.to_json() for access in self._telemetry.trace.take()]
+        self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 
 

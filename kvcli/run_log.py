@@ -91,6 +91,7 @@ def _sample(line: str) -> dict[str, Any] | None:
         complete = set(sample["seconds"]) == {phase.value for phase in Phase}
         complete &= set(sample["hits"]) == {tier.value for tier in Tier}
         complete &= all(isinstance(count, int) for count in (*counts, *known.values()))
+        sample.pop("accesses", None)  # not drawn, and most of the file
     except (ValueError, TypeError, KeyError):
         return None
     return sample if complete and isinstance(sample["written_bytes"], int) else None

@@ -48,9 +48,9 @@ class ExactAttention:
         self._rope = rope
         self._recorder = recorder
         self._step_recorder = step_recorder
-        # A page that enters the device tier does so in every layer, for whoever looks further back.
+        # A page that enters a faster tier does so in every layer, for whoever looks further back.
         self._reads = [
-            [i for i, part in enumerate(plan.parts) if part.promotes or _sees(plan, part, spec)]
+            [i for i, part in enumerate(plan.parts) if part.lifts or _sees(plan, part, spec)]
             for spec in layers
         ]
         order = [(layer, i) for layer, parts in enumerate(self._reads) for i in parts]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.attention.layout import Piece, layout_part
-from engine.attention.source import TierMemory, at_rest
+from engine.attention.source import TierMemory, at_rest, keep_at_rest
 from engine.tiers.plan import PartPlan
 from engine.tiers.transfer import ReadJob, StreamBuffer
 from engine.types import Part, SlotId
@@ -53,6 +53,7 @@ def _copy(
     slots: Sequence[SlotId],
 ) -> None:
     for half in Part:
+        keep_at_rest(memory, piece, staged, layer, half)
         rest = at_rest(memory, piece, staged, layer, half)
         for page, slot in zip(rest, slots, strict=True):
             memory.host.pages(layer, half, slot, 1).copy_(page[None])

@@ -6,7 +6,7 @@ read, one rotation or one copy however many pages it has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.tiers.disk import PageRun
 from engine.tiers.plan import PageSource, PartPlan, StepPlan
@@ -26,12 +26,16 @@ class Piece:
     run: PageRun | None
     """The pages in the session file, for disk."""
     promote: SlotId | None
-    """First of the neighbouring device slots to fill, if they were free."""
+    """First of the neighbouring device slots to fill, if there was room."""
+    keep: SlotId | None
+    """First of the neighbouring host slots to fill, if there was room."""
 
     def takes(self, source: PageSource) -> bool:
         """Whether the page that follows the piece can join it."""
         count = self.num_pages
         if source.tier is not self.tier or not _follows(self.promote, source.promote, count):
+            return False
+        if not _follows(self.keep, source.keep, count):
             return False
         if self.run is None:
             return _follows(self.slot, source.slot, count)
@@ -89,13 +93,13 @@ def _pieces(sources: tuple[PageSource, ...]) -> tuple[Piece, ...]:
 
 def _piece(number: int, source: PageSource) -> Piece:
     if source.tier is not Tier.DISK:
-        return Piece(source.tier, number, 1, source.slot, None, source.promote)
+        return Piece(source.tier, number, 1, source.slot, None, source.promote, None)
     assert source.place is not None
     run = PageRun(source.place.segment, source.place.index, 1)
-    return Piece(Tier.DISK, number, 1, None, run, source.promote)
+    return Piece(Tier.DISK, number, 1, None, run, source.promote, source.keep)
 
 
 def _grown(piece: Piece) -> Piece:
     count = piece.num_pages + 1
     run = piece.run and PageRun(piece.run.segment, piece.run.first, count)
-    return Piece(piece.tier, piece.first_page, count, piece.slot, run, piece.promote)
+    return replace(piece, num_pages=count, run=run)

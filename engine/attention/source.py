@@ -1,8 +1,9 @@
 """Keys and values of the past, part by part, from whichever tier has them.
 
 Owns the gathering of one step: views into the device tier where a part lies there in one piece, and
-a scratch copy where it does not; rotation on the way in; promotion on the way past. The values are
-the same bits either way, and so is the result of attention.
+a scratch copy where it does not; rotation on the way in; promotion, and keeping in the host tier
+what came from disk, on the way past. The values are the same bits either way, and so is the result
+of attention.
 """
 
 from __future__ import annotations
@@ -51,6 +52,15 @@ def at_rest(
     return staged.halves[half].pages[piece.first_page : piece.first_page + piece.num_pages]
 
 
+def keep_at_rest(
+    memory: TierMemory, piece: Piece, staged: StreamBuffer | None, layer: int, half: Part
+) -> None:
+    """Copy one half of a piece from disk to the host slots that its pages were given, if any."""
+    if piece.keep is not None:
+        slots = memory.host.pages(layer, half, piece.keep, piece.num_pages)
+        slots.copy_(at_rest(memory, piece, staged, layer, half))
+
+
 class PastReader:
     """Gives the past of one step, for one layer and part after another.
 
@@ -96,6 +106,8 @@ class PastReader:
         staged = next(self._stream) if self._stream is not None and layout.runs else None
         device, count = self._memory.device, part.num_tokens
         for piece in layout.pieces:
+            for half in Part:
+                keep_at_rest(self._memory, piece, staged, layer, half)
             if piece.promote is not None:
                 keys = self._slots(piece, piece.promote, layer, Part.KEYS)
                 values = self._slots(piece, piece.promote, layer, Part.VALUES)

@@ -21,6 +21,15 @@ class EvictionPolicy(Protocol):
     def touch(self, page: PageId) -> None:
         """Learn that `page`, present, was read by a step."""
 
+    def weigh(self, page: PageId, mass: float) -> None:
+        """Learn how much attention a question paid to `page`, present. Most policies do not care.
+
+        Args:
+            page: The page.
+            mass: Softmax mass, summed over the layers and heads that were looked at; 0 or more.
+        """
+        return
+
     def remove(self, page: PageId) -> None:
         """Learn that `page` left the tier, evicted or freed."""
 

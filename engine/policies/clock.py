@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from engine.policies.base import EvictionPolicy
 from engine.types import PageId
 
 
-class Clock:
+class Clock(EvictionPolicy):
     """A ring whose hand stands at its first page; O(1) but for the pages that the hand passes."""
 
     def __init__(self) -> None:

@@ -12,13 +12,14 @@ import heapq
 import math
 from collections.abc import Callable
 
+from engine.policies.base import EvictionPolicy
 from engine.types import PageId
 
 HALF_LIFE = 4096
 """Uses of any page after which a use is worth half: a few steps over some thousand pages."""
 
 
-class LRFU:
+class LRFU(EvictionPolicy):
     """A heap of worths; O(log pages) for every event.
 
     All worths decay alike, so their order changes only by uses: a page is kept under the logarithm

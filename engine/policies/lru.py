@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from engine.policies.base import EvictionPolicy
 from engine.types import PageId
 
 
-class LRU:
+class LRU(EvictionPolicy):
     """Order of last use; O(1) for every event, O(pages that may not leave) for a victim."""
 
     def __init__(self) -> None:

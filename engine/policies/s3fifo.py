@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from engine.policies.base import EvictionPolicy
 from engine.types import PageId
 
 SMALL_SHARE = 0.1
@@ -18,7 +19,7 @@ MOST_READS = 3
 """Reads that count; each is worth one round in the main queue."""
 
 
-class S3FIFO:
+class S3FIFO(EvictionPolicy):
     """Queues with reads per page; O(1) but for the pages that a victim's choice passes."""
 
     def __init__(self) -> None:

@@ -30,7 +30,9 @@ class PageSource:
     """Slot in the device or host tier; None for disk."""
     place: DiskPlace | None
     promote: SlotId | None
-    """Device slot to fill on the way, if one was free."""
+    """Device slot to fill on the way, if there was room."""
+    keep: SlotId | None = None
+    """Host slot to fill on the way from disk, if there was room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,9 @@ class PartPlan:
     so a gap between the sinks and the local window can be left out."""
 
     @property
-    def promotes(self) -> bool:
-        """Whether any page enters the device tier on the way."""
-        return any(source.promote is not None for source in self.sources)
+    def lifts(self) -> bool:
+        """Whether any page enters the device or the host tier on the way."""
+        return any(source.promote is not None or source.keep is not None for source in self.sources)
 
 
 @dataclass(frozen=True, slots=True)

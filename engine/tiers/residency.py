@@ -2,7 +2,9 @@
 
 Owns residency, slots and eviction. Device holds rotated pages; host and disk hold them at rest.
 The tiers are inclusive: a page may leave the device tier only while a copy lies below, and the host
-tier only while it lies on disk, so that eviction is always a drop and never a write. Ids only.
+tier only while it lies on disk, so that eviction is always a drop and never a write. A host copy of
+a page that lies on disk and in the device tier is *spare*: it goes first, for a step misses nothing
+of it. Ids only.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ class Residency:
     telemetry: Telemetry
     disk_bytes: Callable[[], int]
     _places: dict[PageId, Place] = field(default_factory=dict)
+    _spare: dict[PageId, None] = field(default_factory=dict)
+    """Pages with a spare copy in the host tier, in the order in which they became so."""
     _counts: dict[Tier | None, int] = field(default_factory=lambda: dict.fromkeys([None, *Tier], 0))
 
     def of(self, page: PageId) -> Place:
@@ -78,9 +82,11 @@ class Residency:
 
     def forget(self, pages: list[PageId]) -> None:
         """Free every place of pages that nobody holds any more."""
+        self.telemetry.trace.drop(pages)
         for page in pages:
             place = self._places.pop(page)
             self._counts[place.fastest] -= 1
+            self._spare.pop(page, None)
             for arena, slot in ((self.device, place.device), (self.host, place.host)):
                 if slot is not None:
                     arena.slots.free(slot)
@@ -96,7 +102,7 @@ class Residency:
     ) -> None:
         """Learn that a page has a further place."""
         place = self._places[page]
-        self._counts[place.fastest] -= 1
+        before = place.fastest
         if device is not None:
             place.device = device
             self.device.policy.admit(page)
@@ -105,40 +111,73 @@ class Residency:
             self.host.policy.admit(page)
         if disk is not None:
             place.disk = disk
-        self._counts[place.fastest] += 1
+        self._recount(page, before)
 
-    def touch(self, page: PageId) -> None:
-        """Tell the policies that a step read the page."""
+    def _recount(self, page: PageId, before: Tier | None) -> None:
+        """Take note of a page's new places; `before` was its fastest tier."""
         place = self._places[page]
-        if place.device is not None:
+        self._counts[before] -= 1
+        self._counts[place.fastest] += 1
+        if None in _places_of(place):
+            self._spare.pop(page, None)
+        else:
+            self._spare[page] = None
+
+    def touch(self, page: PageId, served: Tier) -> None:
+        """Tell the policies that a step read the page.
+
+        Args:
+            page: The page.
+            served: The tier that gave it; that it came into a faster one by this is no use of it
+                there.
+        """
+        place = self._places[page]
+        if place.device is not None and served is Tier.DEVICE:
             self.device.policy.touch(page)
-        if place.host is not None:
+        if place.host is not None and served is not Tier.DISK:
             self.host.policy.touch(page)
 
+    def weigh(self, page: PageId, mass: float) -> None:
+        """Tell the policies how much attention a question paid to the page."""
+        place = self._places[page]
+        if place.device is not None:
+            self.device.policy.weigh(page, mass)
+        if place.host is not None:
+            self.host.policy.weigh(page, mass)
+
     def take_device(
-        self, page: PageId, after: SlotId | None, busy: Collection[PageId]
+        self, page: PageId, after: SlotId | None, busy: Collection[PageId], *, evict: bool = True
     ) -> SlotId | None:
         """Give the page a device slot, evicting if need be.
 
         Args:
             page: The page to settle.
             after: Slot of the page before it, to lie beside.
-            busy: Pages that the step at hand writes; never victims.
+            busy: Pages that the step at hand reads or writes; never victims.
+            evict: Whether another page may have to leave.
 
         Returns:
             The slot, or None if nothing may leave.
         """
-        slot = self._take(self.device, after, lambda victim: self.may_leave_device(victim, busy))
+        arena = self.device
+        if evict and not arena.slots.num_free:
+            self._make_room(arena, lambda victim: self.may_leave_device(victim, busy))
+        slot = arena.slots.allocate(after)
         self.settle(page, device=slot)
         return slot
 
-    def take_host(self, page: PageId, busy: Collection[PageId]) -> SlotId | None:
-        """Give the page a host slot, evicting if need be; None if nothing may leave."""
-        slot = self._take(
-            self.host,
-            None,
-            lambda victim: self._places[victim].disk is not None and victim not in busy,
-        )
+    def take_host(
+        self, page: PageId, busy: Collection[PageId], *, evict: bool = True
+    ) -> SlotId | None:
+        """Give the page a host slot, as `take_device`; a spare copy leaves in any case."""
+        arena = self.host
+        if not arena.slots.num_free:
+            spare = next((other for other in self._spare if other not in busy), None)
+            if spare is not None:
+                self._evict(arena, spare)
+            elif evict:
+                self._make_room(arena, lambda victim: self._may_leave_host(victim, busy))
+        slot = arena.slots.allocate()
         self.settle(page, host=slot)
         return slot
 
@@ -164,19 +203,17 @@ class Residency:
         below = place.host is not None or place.disk is not None
         return below and not place.pinned and page not in busy
 
-    def _take(
-        self, arena: Arena, after: SlotId | None, may_leave: Callable[[PageId], bool]
-    ) -> SlotId | None:
-        if not arena.slots.num_free:
-            victim = arena.policy.victim(may_leave)
-            if victim is None:
-                return None
+    def _may_leave_host(self, page: PageId, busy: Collection[PageId]) -> bool:
+        return self._places[page].disk is not None and page not in busy
+
+    def _make_room(self, arena: Arena, may_leave: Callable[[PageId], bool]) -> None:
+        victim = arena.policy.victim(may_leave)
+        if victim is not None:
             self._evict(arena, victim)
-        return arena.slots.allocate(after)
 
     def _evict(self, arena: Arena, page: PageId) -> None:
         place = self._places[page]
-        self._counts[place.fastest] -= 1
+        before = place.fastest
         if arena is self.device:
             slot, place.device = place.device, None
         else:
@@ -185,11 +222,15 @@ class Residency:
         arena.slots.free(slot)
         arena.policy.remove(page)
         arena.evictions += 1
-        self._counts[place.fastest] += 1
+        self._recount(page, before)
 
     def drop_device(self, page: PageId) -> None:
         """Take a page out of the device tier whatever the policy thinks; it lies below."""
         self._evict(self.device, page)
+
+    def drop_host(self, page: PageId) -> None:
+        """Take a page out of the host tier whatever the policy thinks; it lies on disk."""
+        self._evict(self.host, page)
 
     def publish(self) -> None:
         """Publish residency as one value: each page under its fastest tier."""
@@ -216,6 +257,12 @@ class Residency:
             assert len(set(held.values())) == len(held), f"two pages share a {name} slot"
             assert len(held) + arena.slots.num_free == arena.slots.capacity
             assert set(held) == arena.policy.pages()
+        all_three = [p for p, place in self._places.items() if None not in _places_of(place)]
+        assert set(all_three) == set(self._spare)
         for tier in [None, *Tier]:
             counted = sum(place.fastest is tier for place in self._places.values())
             assert counted == self._counts[tier], tier
+
+
+def _places_of(place: Place) -> tuple[SlotId | None, SlotId | None, DiskPlace | None]:
+    return place.device, place.host, place.disk

@@ -4,14 +4,17 @@ Owns the decisions of a step: which new pages enter the device tier, which lie i
 which segments stream to the writer, where each earlier page is read from. `residency` keeps the
 places; `attention` and `transfer` execute the plan.
 
-A step reads every page of its past that some layer sees. Re-admitting a page that a full tier lacks
-would push out one that the same step needs, so missing pages are streamed, and take a slot only if
-one is free.
+A step reads every page of its past that some layer sees, each once. Where they all fit a tier,
+those that it lacks come up and others leave, as the policy says. Where they do not, to admit one
+would push out another that the same step needs: missing pages are streamed, and take only what room
+is free.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import heapq
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 
 from engine.errors import OverBudget
 from engine.memory.budget import least_host_pages
@@ -20,10 +23,29 @@ from engine.memory.page_table import CopyOnWrite
 from engine.sequence import Sequence
 from engine.tiers.plan import DiskPlace, PageSource, PageTarget, PartPlan, SlotCopy, StepPlan
 from engine.tiers.residency import Residency
+from engine.trace import AccessKind
 from engine.types import KVGeometry, PageId, SegmentId, SlotId, Tier
 
 SINK_TOKENS = 128
 """Leading tokens whose pages are never evicted (arXiv 2309.17453)."""
+
+MOST_WEIGHED = 256
+"""Pages that are weighed after a question: what the others draw tells nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """What may leave so that pages which a step reads can come up."""
+
+    busy: set[PageId]
+    """Pages that the step reads or writes."""
+    below: set[PageId]
+    """Those of them that did not lie in the device tier: what it reads from the host tier, or keeps
+    there."""
+    fits_device: bool
+    """Whether all of the busy ones fit the device tier, so that others may leave it."""
+    fits_host: bool
+    """Whether all of those below fit the host tier."""
 
 
 @dataclass(slots=True)
@@ -106,14 +128,15 @@ class TierStack:
         size, first = self.geometry.page_tokens, sequence.table.num_tokens
         pages = sequence.table.pages
         self._admit_new(pages, range(-(-first // size), len(pages)), busy)
-        host_is_cache = self.residency.host.slots.capacity > least_host_pages(self.geometry)
+        host_is_cache = self._host_is_cache
         targets = []
         for index in range(first // size, len(pages)):
             page = pages[index]
             if index // self.geometry.pages_per_segment not in direct:
                 self.residency.need_host(page, busy)
-            elif host_is_cache:
-                self.residency.take_host(page, busy)
+            elif host_is_cache:  # where the device tier has it too, it is not worth another's place
+                is_above = self.residency.of(page).device is not None
+                self.residency.take_host(page, busy, evict=not is_above)
             place = self.residency.of(page)
             begin, end = max(first, index * size), min(first + num_new, (index + 1) * size)
             offset = begin - index * size
@@ -139,23 +162,26 @@ class TierStack:
         Of a bounded sequence it sees the sinks and the local window, at compact positions (arXiv
         2309.17453); as long as nothing lies between the two, the whole past.
         """
-        pages, page_tokens, size = sequence.table.pages, self.geometry.page_tokens, self.part_tokens
+        page_tokens, size = self.geometry.page_tokens, self.part_tokens
         own = num_new == 1
         seen = 0 if self.reach is None else max(0, first + 1 - self.reach)
-        start, parts = seen // size * size, []
+        start, sinks, parts = seen // size * size, range(0), []
         if sequence.local_window is not None:
             border = (first - sequence.local_window) // page_tokens * page_tokens
             if border > SINK_TOKENS:
-                start = border
-                sinks = range(-(-SINK_TOKENS // page_tokens))
-                sources = tuple(self._source(pages, index) for index in sinks)
-                compact = first - border + SINK_TOKENS
-                parts.append(PartPlan(0, SINK_TOKENS, False, sources, 0, compact))
+                start, sinks = border, range(-(-SINK_TOKENS // page_tokens))
         end = first + 1 if own else first
+        admission = self._admission(
+            sequence, sinks, range(start // page_tokens, end // page_tokens)
+        )
+        if sinks:
+            sources = tuple(self._source(sequence, index, admission) for index in sinks)
+            compact = first - start + SINK_TOKENS
+            parts.append(PartPlan(0, SINK_TOKENS, False, sources, 0, compact))
         while start < end:
             stop = min(start + size, end, sequence.turn_end(start))
             past = range(start // page_tokens, -(-min(stop, first) // page_tokens))
-            sources = tuple(self._source(pages, index) for index in past)
+            sources = tuple(self._source(sequence, index, admission) for index in past)
             position = sequence.position(start)
             turned = position + first - start
             is_last = own and stop == end
@@ -202,7 +228,13 @@ class TierStack:
             self.residency.forget(into.table.trim())
             raise
         # Only now: making room may have pushed the originals out of the host tier.
-        sources = [self._source_at_rest(sequence.table.pages[index]) for index in indices]
+        originals = [sequence.table.pages[index] for index in indices]
+        busy = set(originals)
+        evict = len(busy) <= self.residency.host.slots.capacity // 2
+        sources = [self._kept(self._source_at_rest(page), busy, evict=evict) for page in originals]
+        for source in sources:
+            self.residency.touch(source.page, source.tier)
+        self.residency.telemetry.trace.read(originals)
         each = self.part_tokens // size
         groups = [tuple(sources[i : i + each]) for i in range(0, len(sources), each)]
         return tuple(PartPlan(0, len(g) * size, False, g, 0, 0) for g in groups), slots
@@ -214,19 +246,41 @@ class TierStack:
         assert place.disk is not None, "every page lies at rest in the host tier or on disk"
         return PageSource(page, Tier.DISK, None, place.disk, None)
 
-    def _source(self, pages: list[PageId], index: int) -> PageSource:
+    @property
+    def _host_is_cache(self) -> bool:
+        return self.residency.host.slots.capacity > least_host_pages(self.geometry)
+
+    def _kept(self, source: PageSource, busy: Collection[PageId], *, evict: bool) -> PageSource:
+        """Have a page from disk kept in the host tier, if there is or can be made room."""
+        if source.tier is not Tier.DISK or not self._host_is_cache:
+            return source
+        return replace(source, keep=self.residency.take_host(source.page, busy, evict=evict))
+
+    def _admission(self, sequence: Sequence, *past: range) -> _Admission:
+        """Say what may leave for the pages that a step reads and the tiers lack."""
+        pages = sequence.table.pages
+        busy = {pages[index] for part in past for index in part}
+        busy.update(pages[sequence.num_tokens // self.geometry.page_tokens :])
+        below = {page for page in busy if self.residency.of(page).device is None}
+        device, host = self.residency.device.slots, self.residency.host.slots
+        return _Admission(busy, below, len(busy) <= device.capacity, len(below) <= host.capacity)
+
+    def _source(self, sequence: Sequence, index: int, admission: _Admission) -> PageSource:
+        pages = sequence.table.pages
         page = pages[index]
         place = self.residency.of(page)
         tier = place.fastest
         assert tier is not None, "a page of the past lies somewhere"
-        promote = None
-        if tier is not Tier.DEVICE:
-            previous = self.residency.of(pages[index - 1]).device if index else None
-            promote = self.residency.device.slots.allocate(previous)
-            if promote is not None:
-                self.residency.settle(page, device=promote)
-        slot = place.device if tier is Tier.DEVICE else place.host
-        return PageSource(page, tier, slot, place.disk, promote)
+        if tier is Tier.DEVICE:
+            return PageSource(page, tier, place.device, place.disk, None)
+        previous = self.residency.of(pages[index - 1]).device if index else None
+        promote = self.residency.take_device(
+            page, previous, admission.busy, evict=admission.fits_device
+        )
+        source = PageSource(page, tier, place.host, place.disk, promote)
+        if promote is not None:
+            return source
+        return self._kept(source, admission.below, evict=admission.fits_host)
 
     # -- after a step ------------------------------------------------------------------------
 
@@ -236,7 +290,12 @@ class TierStack:
         for part in plan.parts:
             for source in part.sources:
                 hits[source.tier] += 1
-                self.residency.touch(source.page)
+                self.residency.touch(source.page, source.tier)
+        trace = self.residency.telemetry.trace
+        if trace.is_on:
+            trace.read(source.page for part in plan.parts for source in part.sources)
+            if sequence.on_disk:
+                trace.begin(AccessKind.NEW, [t.page for t in plan.targets if t.offset == 0])
         sequence.table.advance(plan.num_tokens)
         size = self.geometry.pages_per_segment
         for segment in plan.direct:
@@ -249,14 +308,33 @@ class TierStack:
     def abort(self, sequence: Sequence, plan: StepPlan) -> None:
         """Undo a plan whose step failed: nothing it reserved remains, nothing it read is lost.
 
-        Pages that were being promoted leave the device tier, for they may be half filled.
+        Pages that were coming up leave the tier they came to, for they may be half filled.
         """
         for part in plan.parts:
-            for source in part.sources:
-                if source.promote is not None:
-                    self.residency.drop_device(source.page)
+            self.give_up(part.sources)
         self.residency.forget(sequence.table.trim())
         self.residency.publish()
+
+    def give_up(self, sources: Iterable[PageSource]) -> None:
+        """Take pages that were coming up out of the tiers they came to."""
+        for source in sources:
+            if source.promote is not None:
+                self.residency.drop_device(source.page)
+            if source.keep is not None:
+                self.residency.drop_host(source.page)
+
+    def weigh(self, sequence: Sequence, mass: list[float]) -> None:
+        """Tell the policies how much attention a question paid to pages of a sequence.
+
+        Args:
+            sequence: Whose pages.
+            mass: Of each page from the first on; the heaviest `MOST_WEIGHED` count.
+        """
+        heaviest = heapq.nlargest(MOST_WEIGHED, range(len(mass)), mass.__getitem__)
+        weights = {sequence.table.pages[index]: mass[index] for index in heaviest}
+        for page, weight in weights.items():
+            self.residency.weigh(page, weight)
+        self.residency.telemetry.trace.weigh(weights)
 
     def unsaved(self, sequence: Sequence, end_page: int) -> list[int]:
         """Indices below `end_page` of the pages that do not lie on disk yet, ascending."""
@@ -287,6 +365,7 @@ class TierStack:
                 self.residency.settle(page, disk=place)
             else:
                 self.residency.need_host(page, ())
+        self.residency.telemetry.trace.begin(AccessKind.STORED, table.pages)
         self.residency.publish()
 
     def check_integrity(self) -> None:

@@ -143,6 +143,39 @@ class StackMachine(RuleBasedStateMachine):
         self.truth[twin] = list(self.truth[parent])
         self.compute(self.live.index(parent) if count % 2 else -1, count, fails)
 
+    @precondition(lambda self: len(self.live) < 4)
+    @rule(pick=PICK, indices=st.lists(st.integers(0, 30), min_size=1, max_size=6), fails=SELDOM)
+    def gather(self, pick: int, indices: list[int], fails: bool) -> None:
+        """Copy some full pages of a sequence into one of their own; the copying may fail."""
+        sequence = self.live[pick % len(self.live)]
+        if not (full := sequence.num_tokens // PAGE):
+            return
+        chosen = list(dict.fromkeys(index % full for index in indices))
+        into = Sequence(PageTable(self.stack.pool, PAGE), on_disk=False)
+        try:
+            parts, slots = self.stack.plan_gather(sequence, chosen, into)
+        except OverBudget:
+            assert not into.table.pages
+            return
+        sources = [source for part in parts for source in part.sources]
+        copies = [list(self.bring(source)) for source in sources]
+        tokens = self.truth[sequence]
+        assert copies == [tokens[index * PAGE : (index + 1) * PAGE] for index in chosen]
+        self.slots |= {(Tier.HOST, slot): copy for slot, copy in zip(slots, copies, strict=True)}
+        if fails:
+            self.stack.give_up(sources)
+            self.stack.residency.forget(into.table.drop())
+            return
+        into.table.advance(len(chosen) * PAGE)
+        self.live.append(into)
+        self.truth[into] = [token for copy in copies for token in copy]
+
+    @rule(pick=PICK, masses=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20))
+    def weigh(self, pick: int, masses: list[float]) -> None:
+        """A question looks at the first pages of a sequence."""
+        sequence = self.live[pick % len(self.live)]
+        self.stack.weigh(sequence, masses[: len(sequence.table.pages)])
+
     @precondition(lambda self: len(self.live) > 1)
     @rule(pick=PICK)
     def drop(self, pick: int) -> None:
@@ -203,6 +236,8 @@ class StackMachine(RuleBasedStateMachine):
             page = self.slots[source.tier, source.slot]
         if source.promote is not None:
             self.slots[Tier.DEVICE, source.promote] = list(page)
+        if source.keep is not None:
+            self.slots[Tier.HOST, source.keep] = list(page)
         return page
 
     # -- what always holds -------------------------------------------------------------------

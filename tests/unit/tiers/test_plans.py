@@ -151,9 +151,70 @@ def test_missing_pages_come_up_only_into_free_slots() -> None:
     made = stack(device=SINK_TOKENS // PAGE + 2)
     grown = sequence(made, 320)
     plan = made.plan_step(grown, 1)
-    assert not any(part.promotes for part in plan.parts)
+    assert not any(part.lifts for part in plan.parts)
     missing = [s for part in plan.parts for s in part.sources if s.tier is Tier.HOST]
     assert len(missing) > 5
+
+
+def saved(made: TierStack, num_tokens: int) -> Sequence:
+    """A sequence whose pages all lie on disk, as after a resume."""
+    adopted = Sequence(PageTable(made.pool, PAGE), on_disk=True)
+    made.adopt(adopted, num_tokens)
+    return adopted
+
+
+def served(plan: StepPlan) -> dict[Tier, int]:
+    tiers = [source.tier for part in plan.parts for source in part.sources]
+    return {tier: tiers.count(tier) for tier in Tier}
+
+
+def test_what_a_step_streams_stays_in_memory_as_far_as_there_is_room() -> None:
+    """20 pages and the one that grows, 5 device slots and 10 host slots: nothing but the first step
+    reads all from disk, though the policy would always evict what is needed next."""
+    made = stack(device=5, host=10)
+    grown = saved(made, 20 * PAGE)
+    plan = made.plan_step(grown, 1)
+    assert served(plan) == {Tier.DEVICE: 0, Tier.HOST: 0, Tier.DISK: 20}
+    made.abort(grown, plan)
+    step(made, grown, 1)
+    for _ in range(5):
+        assert served(step(made, grown, 1)) == {Tier.DEVICE: 5, Tier.HOST: 9, Tier.DISK: 7}
+        made.check_integrity()
+
+
+def test_pages_that_fit_come_up_though_others_have_to_leave() -> None:
+    made = stack(device=SINK_TOKENS // PAGE + 6, host=4)
+    old, new = saved(made, 128 + 5 * PAGE), saved(made, 4 * PAGE)
+    step(made, old, 1)
+    found = served(step(made, new, 1))
+    assert found == {Tier.DEVICE: 0, Tier.HOST: 0, Tier.DISK: 4}
+    assert served(step(made, new, 1))[Tier.DEVICE] == 4 + 1
+    made.check_integrity()
+
+
+def test_pages_gathered_for_an_answer_stay_for_the_next_one() -> None:
+    made = stack(device=8, host=40)
+    grown = saved(made, 100 * PAGE)
+    asked = [30, 31, 32, 50]
+    for tier in (Tier.DISK, Tier.HOST):
+        into = sequence(made)
+        gathered, slots = made.plan_gather(grown, asked, into)
+        sources = [source for part in gathered for source in part.sources]
+        assert [source.tier for source in sources] == [tier] * 4
+        assert len(set(slots)) == 4
+        made.residency.forget(into.table.drop())
+    made.check_integrity()
+
+
+def test_what_a_failed_gathering_brought_up_is_not_believed() -> None:
+    made = stack(device=8, host=40)
+    grown = saved(made, 100 * PAGE)
+    into = sequence(made)
+    gathered, _ = made.plan_gather(grown, [30, 31], into)
+    made.give_up(source for part in gathered for source in part.sources)
+    made.residency.forget(into.table.drop())
+    assert all(made.residency.of(grown.table.pages[i]).fastest is Tier.DISK for i in (30, 31))
+    made.check_integrity()
 
 
 def test_hits_are_booked_to_the_tier_that_served() -> None:

@@ -82,10 +82,25 @@ def test_the_page_read_longest_ago_leaves() -> None:
     for page in (0, 1):
         residency.settle(PageId(page), disk=DiskPlace(SegmentId(0), page))
         residency.take_device(PageId(page), None, ())
-    residency.touch(PageId(0))
+    residency.touch(PageId(0), Tier.DEVICE)
     residency.take_device(PageId(2), None, ())
     assert residency.of(PageId(1)).device is None
     assert residency.of(PageId(0)).device is not None
+
+
+def test_the_host_copy_of_a_page_that_the_device_tier_has_leaves_first() -> None:
+    """Two tiers that hold the same pages hold half as many: page 1 is the newest, and leaves."""
+    residency = made(host=2)
+    add(residency, 0, 1, 2, 3)
+    for page in (0, 1, 2):
+        residency.settle(PageId(page), disk=DiskPlace(SegmentId(0), page))
+    for page in (0, 1):
+        residency.take_host(PageId(page), ())
+    residency.take_device(PageId(1), None, ())
+    assert residency.take_host(PageId(2), {PageId(1)}, evict=False) is None, "it is being read"
+    assert residency.take_host(PageId(2), (), evict=False) == 1
+    assert residency.of(PageId(1)).host is None and residency.of(PageId(0)).host == 0
+    residency.check_integrity({PageId(page) for page in range(4)})
 
 
 def test_a_page_that_can_lie_nowhere_else_is_refused_by_a_full_host_tier() -> None:
