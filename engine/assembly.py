@@ -9,13 +9,14 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from engine.attention.sketch import sketch_bytes
 from engine.attention.source import TierMemory
 from engine.config import EngineConfig
-from engine.errors import IdentityMismatch, StorageError
+from engine.errors import ConfigError, IdentityMismatch, StorageError
 from engine.memory.budget import FORK_TOKENS, MemoryPlan, plan_memory
 from engine.memory.slot_pool import SlotPool
 from engine.model.load import LoadedModel
@@ -27,6 +28,7 @@ from engine.tiers.host import HostTier
 from engine.tiers.residency import Arena, Residency
 from engine.tiers.stack import TierStack
 from engine.tiers.transfer import Transfer
+from engine.tiers.unified import UnifiedTransfer
 from engine.types import KVGeometry
 
 DEVICE_SHARE = 0.8
@@ -66,9 +68,15 @@ def assemble(
     Raises:
         OverBudget: The budgets do not hold one segment; nothing was allocated.
         IdentityMismatch: The file belongs to another model or other pages.
+        ConfigError: Unified memory is wanted where there is none.
         StorageError: Pages must go to disk, and the spill folder cannot be written or is too full.
     """
     geometry = model.geometry
+    if config.pager == "unified" and model.device.type != "cpu":
+        raise ConfigError(
+            f"unified memory is built for the CPU only, the model is on {model.device}",
+            "Leave --pager at explicit.",
+        )
     if file is not None:
         require_identity(file, model)
     plan = plan_memory(
@@ -82,6 +90,7 @@ def assemble(
         stream_depth=config.stream_depth,
         fork_tokens=fork_tokens,
         sketch_bytes=_sketch_bytes(model, num_tokens) if config.sketch else 0,
+        is_unified=config.pager == "unified",
     )
     if plan.needs_disk:
         file = _spill_file(config, geometry, num_tokens)
@@ -171,18 +180,22 @@ def _memory(
     file: SessionFile | None,
 ) -> TierMemory:
     geometry = model.geometry
-    transfer = None
+    transfer: Transfer | None = None
     if file is not None:
-        transfer = Transfer(
-            file,
-            geometry,
-            telemetry,
-            write_buffers=plan.write_buffers,
-            part_pages=config.part_tokens // geometry.page_tokens,
-            stream_depth=plan.stream_depth,
-            io_threads=config.io_threads,
-            deadline=config.io_deadline_seconds,
-        )
+        settings: dict[str, Any] = {
+            "write_buffers": plan.write_buffers,
+            "part_pages": config.part_tokens // geometry.page_tokens,
+            "io_threads": config.io_threads,
+            "deadline": config.io_deadline_seconds,
+        }
+        if plan.mapped_bytes:
+            ahead, most = plan.stream_depth, plan.mapped_bytes
+            transfer = UnifiedTransfer(
+                file, geometry, telemetry, mapped_bytes=most, ahead=ahead, **settings
+            )
+        else:
+            depth = plan.stream_depth
+            transfer = Transfer(file, geometry, telemetry, stream_depth=depth, **settings)
     return TierMemory(
         geometry=geometry,
         device=DeviceTier(geometry, plan.device_pages, model.device),

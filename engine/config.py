@@ -28,6 +28,8 @@ class EngineConfig:
     """Threads that read."""
     evict: str = "lru"
     """Eviction policy of the device and host tiers."""
+    pager: str = "explicit"
+    """Who moves pages at rest: "explicit", by planned copies; "unified", the kernel on fault."""
     checkpoint_seconds: float = 5.0
     """Longest time between two commits of a session file while tokens are being ingested."""
     io_deadline_seconds: float = 60.0

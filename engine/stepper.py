@@ -82,7 +82,7 @@ class Stepper:
             except BaseException:
                 self._stack.abort(sequence, plan)
                 raise
-            self._stack.complete(sequence, plan)
+            self._stack.complete(sequence, plan, attention.pages_in_memory)
             self._lookup.end_step(keys)
         return logits
 

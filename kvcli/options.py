@@ -110,8 +110,11 @@ class RunOptions:
         _option(MEMORY, "Which page leaves a full tier."),
     ] = "lru"
     """A name of `engine.policies`."""
-    pager: Annotated[Literal["explicit"], _option(MEMORY, "How pages move.")] = "explicit"
-    """explicit: planned copies by the engine."""
+    pager: Annotated[
+        Literal["explicit", "unified"],
+        _option(MEMORY, "How pages at rest move: by planned copies, or mapped, on fault."),
+    ] = "explicit"
+    """A value of `EngineConfig.pager`."""
 
     include: Annotated[
         tuple[str, ...],

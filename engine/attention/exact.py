@@ -106,6 +106,12 @@ class ExactAttention:
         assert out is not None
         return out.to(queries.dtype).transpose(0, 1)
 
+    @property
+    def pages_in_memory(self) -> int:
+        """Pages planned to come from disk that the kernel still had, for unified memory."""
+        per_page = len(Part) * self._memory.geometry.num_layers
+        return self._past.slices_in_memory // per_page
+
     def close(self) -> None:
         """End the step; waits for reads in flight. Writes may still be queued."""
         self._past.close()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from engine.attention.layout import Piece, layout_part
 from engine.attention.source import TierMemory, at_rest, keep_at_rest
 from engine.tiers.plan import PartPlan
-from engine.tiers.transfer import ReadJob, StreamBuffer
+from engine.tiers.transfer import ReadJob, Staged
 from engine.types import Part, SlotId
 
 
@@ -48,7 +48,7 @@ def gather(parts: Sequence[PartPlan], slots: Sequence[SlotId], memory: TierMemor
 def _copy(
     memory: TierMemory,
     piece: Piece,
-    staged: StreamBuffer | None,
+    staged: Staged | None,
     layer: int,
     slots: Sequence[SlotId],
 ) -> None:

@@ -16,7 +16,7 @@ from engine.attention.layout import PartLayout, layout_part
 from engine.attention.source import TierMemory, at_rest
 from engine.model.hook import LayerSpec
 from engine.tiers.plan import PartPlan
-from engine.tiers.transfer import ReadJob, StreamBuffer
+from engine.tiers.transfer import ReadJob, Staged
 from engine.types import Part
 from kernels.attention import page_lse
 
@@ -124,7 +124,7 @@ def probe_scores(mass: Tensor, neutral: Tensor) -> Tensor:
 
 
 def _keys_at_rest(
-    memory: TierMemory, part: PartPlan, layout: PartLayout, layer: int, staged: StreamBuffer | None
+    memory: TierMemory, part: PartPlan, layout: PartLayout, layer: int, staged: Staged | None
 ) -> Tensor:
     """Gather the keys of a part side by side, `[num_kv_heads, part.num_tokens, head_dim]`."""
     geometry = memory.geometry

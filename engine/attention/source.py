@@ -18,7 +18,7 @@ from engine.model.rope import Rope
 from engine.tiers.device import DeviceTier
 from engine.tiers.host import HostTier
 from engine.tiers.plan import PartPlan, StepPlan
-from engine.tiers.transfer import ReadJob, StreamBuffer, Transfer
+from engine.tiers.transfer import ReadJob, Staged, Transfer
 from engine.types import KVGeometry, Part, SlotId, Tier
 
 
@@ -35,7 +35,7 @@ class TierMemory:
 
 
 def at_rest(
-    memory: TierMemory, piece: Piece, staged: StreamBuffer | None, layer: int, half: Part
+    memory: TierMemory, piece: Piece, staged: Staged | None, layer: int, half: Part
 ) -> Tensor:
     """Give one half of a piece's pages, `[num_pages, num_kv_heads, page_tokens, head_dim]`.
 
@@ -49,11 +49,11 @@ def at_rest(
     if piece.slot is not None:
         return memory.host.pages(layer, half, piece.slot, piece.num_pages)
     assert staged is not None
-    return staged.halves[half].pages[piece.first_page : piece.first_page + piece.num_pages]
+    return staged.rest(half, piece.first_page, piece.num_pages)
 
 
 def keep_at_rest(
-    memory: TierMemory, piece: Piece, staged: StreamBuffer | None, layer: int, half: Part
+    memory: TierMemory, piece: Piece, staged: Staged | None, layer: int, half: Part
 ) -> None:
     """Copy one half of a piece from disk to the host slots that its pages were given, if any."""
     if piece.keep is not None:
@@ -81,7 +81,9 @@ class PastReader:
         jobs = [
             ReadJob(layer, runs) for layer, index in order if (runs := self._layouts[index].runs)
         ]
-        self._stream: Generator[StreamBuffer] | None = None
+        self._stream: Generator[Staged] | None = None
+        self.slices_in_memory = 0
+        """Page slices planned to come from disk for which the device was not asked."""
         if jobs:
             assert memory.transfer is not None
             self._stream = memory.transfer.stream(jobs)
@@ -104,6 +106,7 @@ class PastReader:
         """
         part, layout = self._plan.parts[index], self._layouts[index]
         staged = next(self._stream) if self._stream is not None and layout.runs else None
+        self.slices_in_memory += staged.slices_in_memory if staged is not None else 0
         device, count = self._memory.device, part.num_tokens
         for piece in layout.pieces:
             for half in Part:
@@ -142,7 +145,7 @@ class PastReader:
         )
 
     def _to_scratch(
-        self, part: PartPlan, piece: Piece, staged: StreamBuffer | None, layer: int, rope_index: int
+        self, part: PartPlan, piece: Piece, staged: Staged | None, layer: int, rope_index: int
     ) -> None:
         size = self._memory.geometry.page_tokens
         begin, count = piece.first_page * size, piece.num_pages * size
@@ -160,7 +163,7 @@ class PastReader:
         self,
         part: PartPlan,
         piece: Piece,
-        staged: StreamBuffer | None,
+        staged: Staged | None,
         layer: int,
         rope_index: int,
         keys: Tensor,

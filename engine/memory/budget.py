@@ -41,6 +41,8 @@ class MemoryPlan:
     """Bytes that the key sketch may take; 0: there is none."""
     sketch_refusal: str | None = None
     """Why there is no room for one although it is wanted."""
+    mapped_bytes: int = 0
+    """Bytes of the session file that may be mapped; 0: pages are moved explicitly."""
 
 
 def least_host_pages(geometry: KVGeometry, fork_tokens: int = FORK_TOKENS) -> int:
@@ -66,6 +68,7 @@ def plan_memory(
     stream_depth: int,
     fork_tokens: int = FORK_TOKENS,
     sketch_bytes: int = 0,
+    is_unified: bool = False,
 ) -> MemoryPlan:
     """Split the budgets, or refuse before anything is computed.
 
@@ -80,6 +83,8 @@ def plan_memory(
         stream_depth: Parts read ahead.
         fork_tokens: Tokens that sequences beside the main one may hold.
         sketch_bytes: What a key sketch would take; granted if the least still fits beside it.
+        is_unified: Whether pages at rest are the mapped file: the host tier holds only what has no
+            place in the file yet, and what it would take may be mapped instead.
 
     Raises:
         OverBudget: Less than one segment and its buffers fit.
@@ -120,10 +125,12 @@ def plan_memory(
         device_pages = min(device_pages, room - host_least)
         room -= device_pages
     host_pages = min(need, room)
-    if has_file and device_pages >= need:
+    if is_unified or (has_file and device_pages >= need):
         host_pages = host_least
     needs_disk = not has_file and host_pages < need
+    # In place of the stream buffers, and of what the host tier would have taken.
+    mapped = stream_depth * part_bytes + (room - host_pages) * geometry.page_bytes
     return MemoryPlan(
         device_pages, host_pages, write_buffers, stream_depth, needs_disk, fixed,
-        sketch_bytes, refusal,
+        sketch_bytes, refusal, mapped if is_unified else 0,
     )  # fmt: skip

@@ -6,6 +6,7 @@ nor the tiers.
 
 from engine.session.attachments import Attachment
 from engine.session.format import Identity, aligned_buffer
+from engine.session.page_map import PageMap, PageSlices
 from engine.session.reader import SessionReader
 from engine.session.summary import Fault, SessionSummary, describe, verify
 from engine.session.writer import SessionFile
@@ -14,6 +15,8 @@ __all__ = [
     "Attachment",
     "Fault",
     "Identity",
+    "PageMap",
+    "PageSlices",
     "SessionFile",
     "SessionReader",
     "SessionSummary",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import stat
 import threading
@@ -129,6 +130,28 @@ class BlockFile:
                 self.bytes_read += done
         return done
 
+    def map(self, offset: int, num_bytes: int) -> mmap.mmap:
+        """Map a stretch of the file into memory, to be read; it may reach beyond the end.
+
+        Writes to the file show in it. It is writable for whoever asks, since tensors want that, but
+        what is written there never reaches the file.
+
+        Args:
+            offset: On a 4,096-byte border.
+            num_bytes: Length of the stretch.
+
+        Raises:
+            StorageError: The system refused.
+        """
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        try:
+            return mmap.mmap(
+                self._fd, num_bytes, flags=mmap.MAP_PRIVATE, prot=protection, offset=offset
+            )
+        except (OSError, ValueError) as error:
+            failure = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
+            raise storage_error(self.path, failure) from error
+
     def write(self, data: memoryview, offset: int) -> None:
         """Write all of `data` at `offset`; durable only after `sync`.
 
@@ -179,6 +202,10 @@ class BlockFile:
 
     def close(self) -> None:
         """Close the descriptors and drop the lock; once is enough, twice is harmless."""
+        if self._fd >= 0:
+            # A mapping holds a descriptor of its own, and with it the lock, until it is gone.
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
         for fd in (self._direct_fd, self._fd):
             if fd is not None and fd >= 0:
                 os.close(fd)

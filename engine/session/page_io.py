@@ -31,21 +31,48 @@ def read_pages(
         PageCorrupt: A slice fails its checksum or lies behind the end of the file.
         StorageError: The device failed.
     """
-    geometry = state.geometry
-    size = geometry.page_slice_bytes
-    assert len(into) == num_pages * size
-    pages = slice(first_page, first_page + num_pages)
-    expected = state.segments.expected(segment, part, layer, pages)
+    assert len(into) == num_pages * state.geometry.page_slice_bytes
     extent = state.segments.extent(segment)
     assert extent is not None
     offset = extent + state.segments.layout.page_offset(part, layer, first_page)
     got = file.read(into, offset)
-    page_index = segment * geometry.pages_per_segment + first_page
+    check_pages(file.path, state, segment, part, layer, first_page, into, got)
+
+
+def check_pages(
+    path: Path,
+    state: SessionState,
+    segment: SegmentId,
+    part: Part,
+    layer: int,
+    first_page: int,
+    data: memoryview,
+    got: int,
+) -> None:
+    """Check consecutive page slices of one part and layer of a segment.
+
+    Args:
+        path: The file, for the message.
+        state: Has their checksums.
+        segment: Index of the segment.
+        part: Keys or values.
+        layer: Layer index.
+        first_page: Counted from the start of the segment.
+        data: Whole page slices.
+        got: Leading bytes of `data` that the file really had.
+
+    Raises:
+        PageCorrupt: A slice fails its checksum or lies behind the end of the file.
+    """
+    size = state.geometry.page_slice_bytes
+    pages = slice(first_page, first_page + len(data) // size)
+    expected = state.segments.expected(segment, part, layer, pages)
+    page_index = segment * state.geometry.pages_per_segment + first_page
     for position, checksum in enumerate(expected):
         end = (position + 1) * size
-        data = into[end - size : end]
-        if end > got or page_checksum(data, state.uuid, page_index, part, layer) != checksum:
-            raise _corrupt(file.path, f"page {page_index}", part, layer, cut=end > got)
+        slice_ = data[end - size : end]
+        if end > got or page_checksum(slice_, state.uuid, page_index, part, layer) != checksum:
+            raise _corrupt(path, f"page {page_index}", part, layer, cut=end > got)
         page_index += 1
 
 

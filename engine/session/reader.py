@@ -18,6 +18,7 @@ from engine.session import page_io
 from engine.session.attachments import Attachment, read_attachment
 from engine.session.block_file import BlockFile
 from engine.session.format import Identity
+from engine.session.page_map import PageMap
 from engine.session.state import SessionState
 from engine.types import KVGeometry, Part, SegmentId
 
@@ -141,6 +142,14 @@ class SessionReader:
         page_io.read_pages(
             self._file, self._state, segment, part, layer, first_page, num_pages, into.cast("B")
         )
+
+    def page_map(self) -> PageMap:
+        """Give the pages as memory, to be read without copying; only while the file is open.
+
+        Raises:
+            ConfigError: The system cannot do that.
+        """
+        return PageMap(self._file, self._state)
 
     def read_tail(self, into: memoryview) -> None:
         """Read the stored tail page; only when `tail_tokens` is not 0.

@@ -284,13 +284,22 @@ class TierStack:
 
     # -- after a step ------------------------------------------------------------------------
 
-    def complete(self, sequence: Sequence, plan: StepPlan) -> None:
-        """Count the step's tokens and book its hits."""
+    def complete(self, sequence: Sequence, plan: StepPlan, pages_in_memory: int = 0) -> None:
+        """Count the step's tokens and book its hits.
+
+        Args:
+            sequence: Whose step.
+            plan: The step.
+            pages_in_memory: Pages planned to come from disk that lay in memory after all.
+        """
         hits = dict.fromkeys(Tier, 0)
         for part in plan.parts:
             for source in part.sources:
                 hits[source.tier] += 1
                 self.residency.touch(source.page, source.tier)
+        pages_in_memory = min(pages_in_memory, hits[Tier.DISK])  # layers may see different parts
+        hits[Tier.HOST] += pages_in_memory
+        hits[Tier.DISK] -= pages_in_memory
         trace = self.residency.telemetry.trace
         if trace.is_on:
             trace.read(source.page for part in plan.parts for source in part.sources)

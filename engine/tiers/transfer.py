@@ -19,6 +19,9 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
 
 from engine.errors import StorageError
 from engine.session import SessionFile
@@ -47,6 +50,22 @@ class StreamBuffer:
 
     def __init__(self, geometry: KVGeometry, num_pages: int) -> None:
         self.halves = {half: PageBuffer(geometry, num_pages) for half in Part}
+        self.slices_in_memory = 0
+        """Page slices for which the device was not asked: none."""
+
+    def rest(self, half: Part, first_page: int, num_pages: int) -> Tensor:
+        """Give `[num_pages, num_kv_heads, page_tokens, head_dim]` of neighbouring pages."""
+        return self.halves[half].pages[first_page : first_page + num_pages]
+
+
+class Staged(Protocol):
+    """Keys and values of one part at rest, on their way from disk to compute."""
+
+    slices_in_memory: int
+    """Page slices for which the device was not asked."""
+
+    def rest(self, half: Part, first_page: int, num_pages: int) -> Tensor:
+        """Give `[num_pages, num_kv_heads, page_tokens, head_dim]` of pages that were one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +162,17 @@ class Transfer:
         self._queued.clear()
         self._raise_failure()
 
+    def is_being_written(self, segment: SegmentId) -> bool:
+        """Whether pages of a segment wait for the writer, or are on their way."""
+        return any(each == segment and not write.done() for each, write in tuple(self._queued))
+
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     # -- reading -----------------------------------------------------------------------------
 
-    def stream(self, jobs: Iterable[ReadJob]) -> Generator[StreamBuffer]:
+    def stream(self, jobs: Iterable[ReadJob]) -> Generator[Staged]:
         """Read jobs in order, ahead of whoever takes the results.
 
         Each item is valid until the next is taken; its buffer is then filled for a later job.

@@ -47,11 +47,11 @@ def expected(architecture: str, dtype: str) -> Heard:
 
 
 def run(
-    architecture: str, dtype: str, budget: Budget, session: Path | None
+    architecture: str, dtype: str, budget: Budget, session: Path | None, **settings: object
 ) -> tuple[Heard, Sample]:
     model = tiny(architecture, dtype)
     file = new_file(session, model) if session else None
-    with open_engine(model, budget, file=file) as engine:
+    with open_engine(model, budget, file=file, **settings) as engine:
         sequence = engine.new_sequence()
         heard = listen(engine, sequence, text(PROMPT), ANSWER)
         engine.commit(sequence)
@@ -78,6 +78,19 @@ def test_every_pairing_of_tiers_gives_the_same_bits(
     heard, sample = run("llama", dtype, budget, session)
     assert heard.same_bits(expected("llama", dtype))
     assert moved(sample, budget, is_kept=kept)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["no file", "session"])
+@pytest.mark.parametrize("budget", [SMALL, SMALLEST], ids=["ram", "one page"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "phi3"])
+def test_unified_memory_gives_the_same_bits(
+    architecture: str, budget: Budget, kept: bool, tmp_path: Path
+) -> None:
+    session = tmp_path / "s.kv" if kept else None
+    heard, sample = run(architecture, "bfloat16", budget, session, pager="unified")
+    assert heard.same_bits(expected(architecture, "bfloat16"))
+    assert sample.written_bytes > 100_000
+    assert sample.hits[Tier.HOST] + sample.hits[Tier.DISK] > 100
 
 
 @pytest.mark.parametrize(

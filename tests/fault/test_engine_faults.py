@@ -65,10 +65,14 @@ def offset_of(file: SessionFile, page: int, part: Part, layer: int) -> int:
 # -- bytes that changed --------------------------------------------------------------------
 
 
+PAGERS = pytest.mark.parametrize("pager", ["explicit", "unified"])
+
+
+@PAGERS
 @pytest.mark.parametrize("part", Part)
 @pytest.mark.parametrize("layer", [0, 2])
 def test_a_corrupt_page_stops_the_step_and_harms_nothing_else(
-    layer: int, part: Part, tmp_path: Path
+    layer: int, part: Part, pager: str, tmp_path: Path
 ) -> None:
     """Once the byte is as it was, the same engine goes on and gives the right bits."""
     path, model = saved(tmp_path / "s.kv", 300), tiny(MODEL, "bfloat16")
@@ -76,7 +80,8 @@ def test_a_corrupt_page_stops_the_step_and_harms_nothing_else(
         offset = offset_of(file, 9, part, layer)
     flip(path, offset)
     for budget in (SMALLEST, RESIDENT):
-        with open_engine(model, budget, file=SessionFile.open(path, writable=True)) as engine:
+        file = SessionFile.open(path, writable=True)
+        with open_engine(model, budget, file=file, pager=pager) as engine:
             sequence = engine.resume()
             sequence.token_ids.extend(text(30, 2))
             name = f"page 9, layer {layer}, {part.name.lower()}"
@@ -91,8 +96,9 @@ def test_a_corrupt_page_stops_the_step_and_harms_nothing_else(
         assert heard.same_bits(alone((300, 1, 0), (30, 2, 3)))
 
 
-def test_after_a_corrupt_page_another_sequence_can_start() -> None:
-    with open_engine(tiny(MODEL, "bfloat16"), SMALLEST) as engine:
+@PAGERS
+def test_after_a_corrupt_page_another_sequence_can_start(pager: str) -> None:
+    with open_engine(tiny(MODEL, "bfloat16"), SMALLEST, pager=pager) as engine:
         spoilt = engine.new_sequence()
         listen(engine, spoilt, text(300), 0)
         spill = engine._parts.file
@@ -177,15 +183,17 @@ def dawdle(monkeypatch: pytest.MonkeyPatch, writes: float, reads: float) -> None
     monkeypatch.setattr(transfer, "read_run", read_run)
 
 
+@PAGERS
 @pytest.mark.parametrize("budget", [SMALL, Budget(device=1, host=LEAST_HOST + 3)])
 def test_a_slow_disk_changes_no_bit(
-    budget: Budget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    budget: Budget, pager: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slots are used again while their old pages still wait for the writer; pages are read before
     they have been written."""
     model = tiny(MODEL, "bfloat16")
     dawdle(monkeypatch, writes=0.003, reads=0.001)
-    with open_engine(model, budget, file=new_file(tmp_path / "s.kv", model)) as engine:
+    file = new_file(tmp_path / "s.kv", model)
+    with open_engine(model, budget, file=file, pager=pager) as engine:
         sequence = engine.new_sequence()
         first = listen(engine, sequence, text(300), 8)
         engine.commit(sequence)

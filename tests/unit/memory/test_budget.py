@@ -103,6 +103,14 @@ def _fits(ram_mib: float) -> bool:
     return True
 
 
+def test_unified_memory_maps_what_the_host_tier_would_have_taken() -> None:
+    explicit = plan(500, device_bytes=20 * DEFAULT.page_bytes, tokens=100_000)
+    unified = plan(500, device_bytes=20 * DEFAULT.page_bytes, tokens=100_000, is_unified=True)
+    assert unified.needs_disk and unified.host_pages == least_host_pages(DEFAULT)
+    more = (explicit.host_pages - unified.host_pages) * DEFAULT.page_bytes
+    assert more <= unified.mapped_bytes <= more + 2 * 2048 * DEFAULT.token_bytes // 30
+
+
 def test_the_write_queue_is_bounded() -> None:
     made = plan(100_000, tokens=1_000_000)
     assert made.write_buffers * slice_buffer_bytes(DEFAULT) <= 65 * MIB
@@ -140,6 +148,7 @@ geometries = st.builds(
     parts=st.sampled_from([512, 2048]),
     depth=st.integers(1, 4),
     sketch=st.just(0) | st.integers(1, 1 << 30),
+    unified=st.booleans(),
 )
 def test_no_plan_exceeds_a_budget(
     geometry: KVGeometry,
@@ -151,6 +160,7 @@ def test_no_plan_exceeds_a_budget(
     parts: int,
     depth: int,
     sketch: int,
+    unified: bool,
 ) -> None:
     options = {
         "num_tokens": tokens,
@@ -160,6 +170,7 @@ def test_no_plan_exceeds_a_budget(
         "part_tokens": parts,
         "stream_depth": depth,
         "sketch_bytes": sketch,
+        "is_unified": unified,
     }
     try:
         made = plan_memory(geometry, ram_bytes=ram, **options)
@@ -175,7 +186,11 @@ def test_no_plan_exceeds_a_budget(
     page = geometry.page_bytes
     on_device = made.device_pages * page
     fixed = made.fixed_bytes + made.sketch_bytes
-    assert fixed + made.host_pages * page + (on_device if shared else 0) <= ram
+    held = fixed + made.host_pages * page + (on_device if shared else 0)
+    assert held <= ram
+    streams = depth * parts * geometry.token_bytes // geometry.num_layers
+    assert held - streams + made.mapped_bytes <= ram if unified else made.mapped_bytes == 0
+    assert not unified or made.mapped_bytes >= streams
     assert made.sketch_bytes in (0, sketch)
     assert (made.sketch_refusal is not None) == (made.sketch_bytes < sketch)
     assert device is None or on_device <= device
