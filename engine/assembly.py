@@ -17,14 +17,16 @@ from engine.attention.sketch import sketch_bytes
 from engine.attention.source import TierMemory
 from engine.config import EngineConfig
 from engine.errors import ConfigError, IdentityMismatch, StorageError
-from engine.memory.budget import FORK_TOKENS, MemoryPlan, plan_memory
+from engine.memory.budget import FORK_TOKENS, MemoryPlan, least_host_pages, plan_memory
 from engine.memory.slot_pool import SlotPool
 from engine.model.load import LoadedModel
 from engine.policies import POLICIES
+from engine.policies.prefetch import PREFETCH_POLICIES
 from engine.session import Identity, SessionFile
 from engine.telemetry import Telemetry
 from engine.tiers.device import DeviceTier
 from engine.tiers.host import HostTier
+from engine.tiers.prefetch import Prefetcher
 from engine.tiers.residency import Arena, Residency
 from engine.tiers.stack import TierStack
 from engine.tiers.transfer import Transfer
@@ -42,6 +44,7 @@ class Assembly:
     plan: MemoryPlan
     stack: TierStack
     memory: TierMemory
+    prefetcher: Prefetcher | None
     file: SessionFile | None
     """Where pages go: the session file, or a nameless one that ends with the engine."""
 
@@ -96,7 +99,9 @@ def assemble(
         file = _spill_file(config, geometry, num_tokens)
     stack = _stack(model, config, telemetry, plan, file)
     stack.residency.publish()
-    return Assembly(plan, stack, _memory(model, config, telemetry, plan, file), file)
+    memory = _memory(model, config, telemetry, plan, file)
+    prefetcher = _prefetcher(config, telemetry, plan, stack, memory)
+    return Assembly(plan, stack, memory, prefetcher, file)
 
 
 def identity_of(model: LoadedModel) -> Identity:
@@ -170,6 +175,23 @@ def _stack(
     windows = [spec.sliding_window for spec in model.layers]
     reach = None if None in windows else max(window for window in windows if window is not None)
     return TierStack(model.geometry, config.part_tokens, residency, reach)
+
+
+def _prefetcher(
+    config: EngineConfig,
+    telemetry: Telemetry,
+    plan: MemoryPlan,
+    stack: TierStack,
+    memory: TierMemory,
+) -> Prefetcher | None:
+    """Foresight for explicit paging, where there is room for pages that were not asked for."""
+    is_cache = plan.host_pages > least_host_pages(memory.geometry)
+    if not config.prefetch or memory.transfer is None or plan.mapped_bytes or not is_cache:
+        return None
+    policies = [PREFETCH_POLICIES[name]() for name in config.prefetch]
+    made = Prefetcher(policies, stack.residency, memory.host, memory.transfer, telemetry)
+    stack.past.foresight = made
+    return made
 
 
 def _memory(

@@ -28,6 +28,8 @@ class EngineConfig:
     """Threads that read."""
     evict: str = "lru"
     """Eviction policy of the device and host tiers."""
+    prefetch: tuple[str, ...] = ()
+    """Prefetch policies, the most important first."""
     pager: str = "explicit"
     """Who moves pages at rest: "explicit", by planned copies; "unified", the kernel on fault."""
     checkpoint_seconds: float = 5.0

@@ -25,6 +25,7 @@ from engine.sequence import Sequence
 from engine.session import SessionFile
 from engine.stepper import Stepper
 from engine.telemetry import Phase, Telemetry
+from engine.tiers.prefetch import PrefetchCounts
 
 
 class Engine:
@@ -60,6 +61,7 @@ class Engine:
             model, config, telemetry, num_tokens=num_tokens, file=file, fork_tokens=fork_tokens
         )
         self._stack, self._memory = self._parts.stack, self._parts.memory
+        self._prefetcher = self._parts.prefetcher
         self._session = file
         self._lookup = PageLookup(
             self._parts, model, telemetry, num_tokens=num_tokens, session=file
@@ -89,8 +91,16 @@ class Engine:
         file = self._parts.file
         assert file is None or not (self._stack.pool.live() or file.kv_tokens), "the file is taken"
         sequence = self._empty_sequence()
-        self._lookup.follow(sequence)
+        self._follow(sequence)
         return sequence
+
+    def _follow(self, sequence: Sequence) -> None:
+        """Take a new or resumed sequence for the main one."""
+        self._lookup.follow(sequence)
+        if self._prefetcher is not None:
+            for policy in self._prefetcher.policies:
+                policy.follow(sequence.table.pages)
+            self._prefetcher.run()
 
     def side_sequence(self) -> Sequence:
         """Make an empty sequence beside the main one; it stays in memory."""
@@ -117,7 +127,7 @@ class Engine:
         if file.tail_tokens:
             slot = self._stack.residency.need_host(sequence.table.pages[-1], ())
             file.read_tail(self._memory.host.bytes_of(slot))
-        self._lookup.follow(sequence)
+        self._follow(sequence)
         return sequence
 
     def fork(self, sequence: Sequence) -> Sequence:
@@ -152,12 +162,16 @@ class Engine:
         gathered.table.advance(len(pages) * size)
         for index in pages:
             gathered.token_ids += sequence.token_ids[index * size : (index + 1) * size]
+        self.prefetch()
         self._stack.residency.publish()
         return gathered
 
     def drop(self, sequence: Sequence) -> None:
         """Release a sequence's pages."""
-        self._stack.residency.forget(sequence.table.drop())
+        gone = sequence.table.drop()
+        if self._prefetcher is not None:
+            self._prefetcher.forget(gone)
+        self._stack.residency.forget(gone)
         self._stack.residency.publish()
 
     # -- computing ---------------------------------------------------------------------------
@@ -195,6 +209,7 @@ class Engine:
             end = self._stepper.end(sequence, total)
             logits = self._stepper.run(sequence, end, recorder)
             self._keeper.after_step(sequence)
+            self.prefetch()
             if on_step is not None:
                 on_step()
             if end == total:
@@ -270,6 +285,30 @@ class Engine:
         """Why there is no key sketch, or not all of it, although one is wanted; one line."""
         return self._lookup.refusal
 
+    # -- foresight ---------------------------------------------------------------------------
+
+    def expect(self, sequence: Sequence, pages: list[int]) -> None:
+        """Say which pages of a sequence may be gathered next, likeliest first.
+
+        Args:
+            sequence: Whose pages.
+            pages: Their indices.
+        """
+        if self._prefetcher is not None:
+            for policy in self._prefetcher.policies:
+                policy.rank([sequence.table.pages[index] for index in pages])
+            self._prefetcher.run()
+
+    def prefetch(self) -> None:
+        """Let in pages that have come, and send for what is wanted next; returns at once."""
+        if self._prefetcher is not None:
+            self._prefetcher.run()
+
+    @property
+    def prefetched(self) -> PrefetchCounts:
+        """What became of pages that were brought in before they were asked for."""
+        return self._prefetcher.counts if self._prefetcher is not None else PrefetchCounts()
+
     # -- keeping -----------------------------------------------------------------------------
 
     def commit(
@@ -298,6 +337,8 @@ class Engine:
     def close(self) -> None:
         """Stop the threads and close the file; whatever was not committed is gone."""
         self._lookup.close()
+        if self._prefetcher is not None:
+            self._prefetcher.close()
         if self._memory.transfer is not None:
             self._memory.transfer.close()
         if self._parts.file is not None:

@@ -155,7 +155,7 @@ class PageLookup:
             queries: Position-free queries by layer.
             way: What is wanted; without a sketch of these layers and tokens every key is read.
         """
-        parts = self._stack.plan_scan(sequence, num_tokens)
+        parts = self._stack.past.scan(sequence, num_tokens)
         on_disk = any(source.tier is Tier.DISK for part in parts for source in part.sources)
         is_wanted = way is ProbeWay.SKETCH or (way is ProbeWay.AUTO and on_disk)
         is_possible = is_wanted and sorted(queries) == list(self._layers)

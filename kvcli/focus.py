@@ -7,6 +7,7 @@ documents. Knows the engine and prompts; prints nothing.
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ LEAST_PAGES = 3
 
 HISTORY_TOKENS = 512
 """Longest earlier turn that stands in front of a question; a longer one is left out."""
+
+NEXT_ANCHORS = 16
+"""Best pages that are brought in, with their neighbours, for the next question."""
 
 FOLLOW_UP_WORDS = 1
 """A question with no more words than this that name something follows on from the last turn. In
@@ -98,6 +102,8 @@ class FocusConversation(Conversation):
         try:
             self._publish("focus")
             logits = answer.read()
+            if self.reading is Reading.STORED:
+                self.engine.expect(self.sequence, self._runners_up(answer.scores))
             prompt_tokens = answer.prompt_tokens
             self._publish("answer")
             if caveat:
@@ -121,6 +127,13 @@ class FocusConversation(Conversation):
             lookup=found,
             reading=self.reading.value,
         )
+
+    def _runners_up(self, scores: list[float]) -> list[int]:
+        """Full pages that a question on the same subject may be answered from, likeliest first."""
+        full = self.document_tokens // self._page_tokens
+        best = heapq.nlargest(NEXT_ANCHORS, range(len(scores)), scores.__getitem__)
+        near = dict.fromkeys(p for page in best for p in (page, page - 1, page + 1))
+        return [page for page in near if 0 <= page < full]
 
     def _sources(self, question: str, scores: list[float]) -> tuple[Citation, ...]:
         index, ids = self.word_index(), self.sequence.token_ids

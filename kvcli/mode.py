@@ -62,6 +62,14 @@ class Mode(Enum):
         enough = geometry.num_pages(DEVICE_TOKENS) * geometry.page_bytes
         return enough if asked is None else min(asked, enough)
 
+    def prefetch(self, options: RunOptions) -> tuple[str, ...]:
+        """What is brought in before it is asked for: pages to be read again need no KV at all."""
+        if options.prefetch != "auto":
+            return () if options.prefetch == "off" else (options.prefetch,)
+        if self is Mode.EXACT:
+            return ("sequential",)
+        return ("runner-up", "temporal") if options.attention == "stored" else ()
+
     def why(self, num_tokens: int, window: int, work: Work) -> str:
         """The mode and its reason, for people."""
         if self is Mode.EXACT:

@@ -223,6 +223,7 @@ def _engine(
         ram_bytes=options.ram_bytes,
         device_bytes=mode.device_bytes(model.geometry, options.vram),
         evict=options.evict,
+        prefetch=mode.prefetch(options),
         pager=options.pager,
         sketch=mode is Mode.FOCUS and options.lookup != ProbeWay.SCAN.value,
         spill_folder=spill,

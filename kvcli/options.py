@@ -110,6 +110,11 @@ class RunOptions:
         _option(MEMORY, "Which page leaves a full tier."),
     ] = "lru"
     """A name of `engine.policies`."""
+    prefetch: Annotated[
+        Literal["auto", "off", "sequential", "temporal", "runner-up"],
+        _option(MEMORY, "Which pages are brought into RAM before they are asked for."),
+    ] = "auto"
+    """auto takes what suits the mode; the others are names of `engine.policies.prefetch`."""
     pager: Annotated[
         Literal["explicit", "unified"],
         _option(MEMORY, "How pages at rest move: by planned copies, or mapped, on fault."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from engine.sequence import Sequence
-from engine.tiers.stack import SINK_TOKENS
+from engine.tiers.past import SINK_TOKENS
 from kvcli.conversation import Conversation
 from kvcli.focus_pages import FocusPages, reading_ids
 

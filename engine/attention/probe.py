@@ -31,7 +31,7 @@ def probe(
     """Score every page of a sequence.
 
     Args:
-        parts: Where the keys at rest lie (`TierStack.plan_scan`).
+        parts: Where the keys at rest lie (`PastPlanner.scan`).
         memory: The tiers.
         layers: One spec per layer of the model.
         queries: Position-free queries by layer, `[num_heads, T, head_dim]`.

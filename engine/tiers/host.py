@@ -6,10 +6,15 @@ device will read it. Does not know which page lies in a slot.
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
 from engine.types import KVGeometry, Part, SlotId
+
+BLOCK: Final = 4096
+"""Bytes of a disk block."""
 
 
 class HostTier:
@@ -22,20 +27,33 @@ class HostTier:
     """
 
     def __init__(self, geometry: KVGeometry, capacity: int, *, pinned: bool) -> None:
-        self._arena = torch.empty(
-            capacity,
-            geometry.num_layers,
-            2,
-            geometry.num_kv_heads,
-            geometry.page_tokens,
-            geometry.head_dim,
-            dtype=getattr(torch, geometry.dtype),
-            pin_memory=pinned,
+        # Begins on a block, so that pages can be read into it around the page cache.
+        num_bytes = capacity * geometry.page_bytes
+        memory = torch.empty(num_bytes + BLOCK, dtype=torch.uint8, pin_memory=pinned)
+        first = -memory.data_ptr() % BLOCK
+        self._arena = (
+            memory[first : first + num_bytes]
+            .view(getattr(torch, geometry.dtype))
+            .view(
+                capacity,
+                geometry.num_layers,
+                2,
+                geometry.num_kv_heads,
+                geometry.page_tokens,
+                geometry.head_dim,
+            )
         )
 
     def bytes_of(self, slot: SlotId) -> memoryview:
         """The memory of one page, `page_bytes` bytes in the order of the session file's tail."""
         return memoryview(self._arena[slot].view(torch.uint8).numpy().reshape(-1).data)
+
+    def slices_of(self, slot: SlotId) -> list[list[memoryview]]:
+        """The memory of one page by layer and half, `page_slice_bytes` bytes each."""
+        return [
+            [memoryview(half.view(torch.uint8).numpy().reshape(-1).data) for half in layer]
+            for layer in self._arena[slot]
+        ]
 
     def view(self, layer: int, part: Part, slot: SlotId, offset: int, num_tokens: int) -> Tensor:
         """Give `[num_kv_heads, num_tokens, head_dim]` of one page; a view."""

@@ -67,6 +67,8 @@ class Residency:
     telemetry: Telemetry
     disk_bytes: Callable[[], int]
     _places: dict[PageId, Place] = field(default_factory=dict)
+    _reserved: dict[PageId, SlotId] = field(default_factory=dict)
+    """Host slots that pages are on their way to."""
     _spare: dict[PageId, None] = field(default_factory=dict)
     """Pages with a spare copy in the host tier, in the order in which they became so."""
     _counts: dict[Tier | None, int] = field(default_factory=lambda: dict.fromkeys([None, *Tier], 0))
@@ -84,6 +86,7 @@ class Residency:
         """Free every place of pages that nobody holds any more."""
         self.telemetry.trace.drop(pages)
         for page in pages:
+            assert page not in self._reserved, "it is on its way"
             place = self._places.pop(page)
             self._counts[place.fastest] -= 1
             self._spare.pop(page, None)
@@ -170,6 +173,11 @@ class Residency:
         self, page: PageId, busy: Collection[PageId], *, evict: bool = True
     ) -> SlotId | None:
         """Give the page a host slot, as `take_device`; a spare copy leaves in any case."""
+        slot = self._host_slot(busy, evict=evict)
+        self.settle(page, host=slot)
+        return slot
+
+    def _host_slot(self, busy: Collection[PageId], *, evict: bool) -> SlotId | None:
         arena = self.host
         if not arena.slots.num_free:
             spare = next((other for other in self._spare if other not in busy), None)
@@ -177,9 +185,26 @@ class Residency:
                 self._evict(arena, spare)
             elif evict:
                 self._make_room(arena, lambda victim: self._may_leave_host(victim, busy))
-        slot = arena.slots.allocate()
-        self.settle(page, host=slot)
+        return arena.slots.allocate()
+
+    def reserve_host(self, page: PageId, busy: Collection[PageId]) -> SlotId | None:
+        """Take a host slot that the page will come to later, as `take_host`."""
+        slot = self._host_slot(busy, evict=True)
+        if slot is not None:
+            self._reserved[page] = slot
         return slot
+
+    def end_reservation(self, page: PageId, *, came: bool) -> None:
+        """The page lies in the slot that was reserved for it, or will not come."""
+        slot = self._reserved.pop(page)
+        if came and self._places[page].host is None:
+            self.settle(page, host=slot)
+        else:
+            self.host.slots.free(slot)
+
+    def is_live(self, page: PageId) -> bool:
+        """Whether there still is such a page."""
+        return page in self._places
 
     def need_host(self, page: PageId, busy: Collection[PageId]) -> SlotId:
         """As `take_host`, for a page that can lie nowhere else.
@@ -255,7 +280,8 @@ class Residency:
                 p: s for p, place in self._places.items() if (s := getattr(place, name)) is not None
             }
             assert len(set(held.values())) == len(held), f"two pages share a {name} slot"
-            assert len(held) + arena.slots.num_free == arena.slots.capacity
+            coming = len(self._reserved) if arena is self.host else 0
+            assert len(held) + coming + arena.slots.num_free == arena.slots.capacity
             assert set(held) == arena.policy.pages()
         all_three = [p for p, place in self._places.items() if None not in _places_of(place)]
         assert set(all_three) == set(self._spare)

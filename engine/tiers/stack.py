@@ -1,51 +1,28 @@
 """The tier stack: plans what each step reads and writes. Ids only, never a tensor.
 
 Owns the decisions of a step: which new pages enter the device tier, which lie in the host tier,
-which segments stream to the writer, where each earlier page is read from. `residency` keeps the
-places; `attention` and `transfer` execute the plan.
-
-A step reads every page of its past that some layer sees, each once. Where they all fit a tier,
-those that it lacks come up and others leave, as the policy says. Where they do not, to admit one
-would push out another that the same step needs: missing pages are streamed, and take only what room
-is free.
+which segments stream to the writer. `past` says where each earlier page is read from, `residency`
+keeps the places; `attention` and `transfer` execute the plan.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from engine.errors import OverBudget
-from engine.memory.budget import least_host_pages
 from engine.memory.page_pool import PagePool
 from engine.memory.page_table import CopyOnWrite
 from engine.sequence import Sequence
+from engine.tiers.past import SINK_TOKENS, PastPlanner
 from engine.tiers.plan import DiskPlace, PageSource, PageTarget, PartPlan, SlotCopy, StepPlan
 from engine.tiers.residency import Residency
 from engine.trace import AccessKind
 from engine.types import KVGeometry, PageId, SegmentId, SlotId, Tier
 
-SINK_TOKENS = 128
-"""Leading tokens whose pages are never evicted (arXiv 2309.17453)."""
-
 MOST_WEIGHED = 256
 """Pages that are weighed after a question: what the others draw tells nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Admission:
-    """What may leave so that pages which a step reads can come up."""
-
-    busy: set[PageId]
-    """Pages that the step reads or writes."""
-    below: set[PageId]
-    """Those of them that did not lie in the device tier: what it reads from the host tier, or keeps
-    there."""
-    fits_device: bool
-    """Whether all of the busy ones fit the device tier, so that others may leave it."""
-    fits_host: bool
-    """Whether all of those below fit the host tier."""
 
 
 @dataclass(slots=True)
@@ -64,6 +41,11 @@ class TierStack:
     residency: Residency
     reach: int | None = None
     pool: PagePool = field(default_factory=PagePool)
+    past: PastPlanner = field(init=False)
+    """Where pages are read from."""
+
+    def __post_init__(self) -> None:
+        self.past = PastPlanner(self.geometry, self.part_tokens, self.residency, self.reach)
 
     # -- before a step -----------------------------------------------------------------------
 
@@ -74,6 +56,7 @@ class TierStack:
             OverBudget: The host tier has no slot for a page that must lie there; nothing changed.
         """
         table = sequence.table
+        self.past.make_room()
         first, before = table.num_tokens, len(table.pages)
         copy = table.reserve(num_new)
         fresh = [(i, table.pages[i]) for i in range(before, len(table.pages))]
@@ -88,7 +71,7 @@ class TierStack:
         except OverBudget:
             self._undo(sequence, copy)
             raise
-        parts = self._plan_parts(sequence, first, num_new)
+        parts = self.past.parts(sequence, first, num_new)
         position = sequence.position(first)
         return StepPlan(first, num_new, parts, targets, copies, direct, position)
 
@@ -128,7 +111,7 @@ class TierStack:
         size, first = self.geometry.page_tokens, sequence.table.num_tokens
         pages = sequence.table.pages
         self._admit_new(pages, range(-(-first // size), len(pages)), busy)
-        host_is_cache = self._host_is_cache
+        host_is_cache = self.past.host_is_cache
         targets = []
         for index in range(first // size, len(pages)):
             page = pages[index]
@@ -156,51 +139,6 @@ class TierStack:
             previous = residency.of(pages[index - 1]).device if index else None
             residency.take_device(pages[index], previous, busy)
 
-    def _plan_parts(self, sequence: Sequence, first: int, num_new: int) -> tuple[PartPlan, ...]:
-        """Cut what the step sees of its past into parts.
-
-        Of a bounded sequence it sees the sinks and the local window, at compact positions (arXiv
-        2309.17453); as long as nothing lies between the two, the whole past.
-        """
-        page_tokens, size = self.geometry.page_tokens, self.part_tokens
-        own = num_new == 1
-        seen = 0 if self.reach is None else max(0, first + 1 - self.reach)
-        start, sinks, parts = seen // size * size, range(0), []
-        if sequence.local_window is not None:
-            border = (first - sequence.local_window) // page_tokens * page_tokens
-            if border > SINK_TOKENS:
-                start, sinks = border, range(-(-SINK_TOKENS // page_tokens))
-        end = first + 1 if own else first
-        admission = self._admission(
-            sequence, sinks, range(start // page_tokens, end // page_tokens)
-        )
-        if sinks:
-            sources = tuple(self._source(sequence, index, admission) for index in sinks)
-            compact = first - start + SINK_TOKENS
-            parts.append(PartPlan(0, SINK_TOKENS, False, sources, 0, compact))
-        while start < end:
-            stop = min(start + size, end, sequence.turn_end(start))
-            past = range(start // page_tokens, -(-min(stop, first) // page_tokens))
-            sources = tuple(self._source(sequence, index, admission) for index in past)
-            position = sequence.position(start)
-            turned = position + first - start
-            is_last = own and stop == end
-            parts.append(PartPlan(start, stop - start, is_last, sources, position, turned))
-            start = stop
-        return tuple(parts)
-
-    def plan_scan(self, sequence: Sequence, num_tokens: int) -> tuple[PartPlan, ...]:
-        """Say where the keys at rest of the first `num_tokens` tokens are read from, by parts."""
-        assert num_tokens <= sequence.num_tokens
-        page_tokens, pages = self.geometry.page_tokens, sequence.table.pages
-        parts = []
-        for begin in range(0, num_tokens, self.part_tokens):
-            stop = min(begin + self.part_tokens, num_tokens)
-            indices = range(begin // page_tokens, -(-stop // page_tokens))
-            sources = tuple(self._source_at_rest(pages[index]) for index in indices)
-            parts.append(PartPlan(begin, stop - begin, False, sources, 0, 0))
-        return tuple(parts)
-
     def plan_gather(
         self, sequence: Sequence, indices: list[int], into: Sequence
     ) -> tuple[tuple[PartPlan, ...], list[SlotId]]:
@@ -218,6 +156,7 @@ class TierStack:
             OverBudget: The host tier has no room for the copies; nothing changed.
         """
         assert not into.table.pages and not into.on_disk
+        self.past.make_room()
         size = self.geometry.page_tokens
         into.table.reserve(len(indices) * size)
         for index, page in enumerate(into.table.pages):
@@ -228,59 +167,7 @@ class TierStack:
             self.residency.forget(into.table.trim())
             raise
         # Only now: making room may have pushed the originals out of the host tier.
-        originals = [sequence.table.pages[index] for index in indices]
-        busy = set(originals)
-        evict = len(busy) <= self.residency.host.slots.capacity // 2
-        sources = [self._kept(self._source_at_rest(page), busy, evict=evict) for page in originals]
-        for source in sources:
-            self.residency.touch(source.page, source.tier)
-        self.residency.telemetry.trace.read(originals)
-        each = self.part_tokens // size
-        groups = [tuple(sources[i : i + each]) for i in range(0, len(sources), each)]
-        return tuple(PartPlan(0, len(g) * size, False, g, 0, 0) for g in groups), slots
-
-    def _source_at_rest(self, page: PageId) -> PageSource:
-        place = self.residency.of(page)
-        if place.host is not None:
-            return PageSource(page, Tier.HOST, place.host, place.disk, None)
-        assert place.disk is not None, "every page lies at rest in the host tier or on disk"
-        return PageSource(page, Tier.DISK, None, place.disk, None)
-
-    @property
-    def _host_is_cache(self) -> bool:
-        return self.residency.host.slots.capacity > least_host_pages(self.geometry)
-
-    def _kept(self, source: PageSource, busy: Collection[PageId], *, evict: bool) -> PageSource:
-        """Have a page from disk kept in the host tier, if there is or can be made room."""
-        if source.tier is not Tier.DISK or not self._host_is_cache:
-            return source
-        return replace(source, keep=self.residency.take_host(source.page, busy, evict=evict))
-
-    def _admission(self, sequence: Sequence, *past: range) -> _Admission:
-        """Say what may leave for the pages that a step reads and the tiers lack."""
-        pages = sequence.table.pages
-        busy = {pages[index] for part in past for index in part}
-        busy.update(pages[sequence.num_tokens // self.geometry.page_tokens :])
-        below = {page for page in busy if self.residency.of(page).device is None}
-        device, host = self.residency.device.slots, self.residency.host.slots
-        return _Admission(busy, below, len(busy) <= device.capacity, len(below) <= host.capacity)
-
-    def _source(self, sequence: Sequence, index: int, admission: _Admission) -> PageSource:
-        pages = sequence.table.pages
-        page = pages[index]
-        place = self.residency.of(page)
-        tier = place.fastest
-        assert tier is not None, "a page of the past lies somewhere"
-        if tier is Tier.DEVICE:
-            return PageSource(page, tier, place.device, place.disk, None)
-        previous = self.residency.of(pages[index - 1]).device if index else None
-        promote = self.residency.take_device(
-            page, previous, admission.busy, evict=admission.fits_device
-        )
-        source = PageSource(page, tier, place.host, place.disk, promote)
-        if promote is not None:
-            return source
-        return self._kept(source, admission.below, evict=admission.fits_host)
+        return self.past.gathering(sequence, indices), slots
 
     # -- after a step ------------------------------------------------------------------------
 
@@ -292,19 +179,18 @@ class TierStack:
             plan: The step.
             pages_in_memory: Pages planned to come from disk that lay in memory after all.
         """
+        sources = [source for part in plan.parts for source in part.sources]
         hits = dict.fromkeys(Tier, 0)
-        for part in plan.parts:
-            for source in part.sources:
-                hits[source.tier] += 1
-                self.residency.touch(source.page, source.tier)
+        for source in sources:
+            hits[source.tier] += 1
+            self.residency.touch(source.page, source.tier)
         pages_in_memory = min(pages_in_memory, hits[Tier.DISK])  # layers may see different parts
         hits[Tier.HOST] += pages_in_memory
         hits[Tier.DISK] -= pages_in_memory
-        trace = self.residency.telemetry.trace
-        if trace.is_on:
-            trace.read(source.page for part in plan.parts for source in part.sources)
-            if sequence.on_disk:
-                trace.begin(AccessKind.NEW, [t.page for t in plan.targets if t.offset == 0])
+        self.past.have_read(sources, is_gathered=False)
+        if sequence.on_disk:
+            begun = [target.page for target in plan.targets if target.offset == 0]
+            self.residency.telemetry.trace.begin(AccessKind.NEW, begun)
         sequence.table.advance(plan.num_tokens)
         size = self.geometry.pages_per_segment
         for segment in plan.direct:

@@ -27,6 +27,7 @@ from engine.errors import StorageError
 from engine.session import SessionFile
 from engine.telemetry import Phase, Telemetry
 from engine.tiers.disk import PageBuffer, PageRun, read_run, write_run
+from engine.tiers.plan import DiskPlace
 from engine.types import KVGeometry, Part, SegmentId
 
 
@@ -106,6 +107,7 @@ class Transfer:
         self._telemetry = telemetry
         self._deadline = deadline
         self._readers = ThreadPoolExecutor(io_threads, thread_name_prefix="kv-read")
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="kv-prefetch")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kv-write")
         self._free: queue.SimpleQueue[PageBuffer] = queue.SimpleQueue()
         for _ in range(write_buffers):
@@ -200,6 +202,28 @@ class Transfer:
                     read.cancel()
                 wait(flight.reads, timeout=self._deadline)
 
+    def load(self, place: DiskPlace, into: list[list[memoryview]]) -> Future[None]:
+        """Read a whole page at rest, behind whatever is streamed; see `HostTier.slices_of`.
+
+        The future raises what `stream` would, and can be cancelled until reading has begun.
+        """
+        return self._loader.submit(self._load, place, into)
+
+    def _load(self, place: DiskPlace, into: list[list[memoryview]]) -> None:
+        run = PageRun(place.segment, place.index, 1)
+        for layer, halves in enumerate(into):
+            for half, memory in zip(Part, halves, strict=True):
+                self._await_writes(run.segment)
+                self._file.read_pages(run.segment, half, layer, run.first, 1, memory)
+                self._telemetry.count_read(len(memory))
+
+    def _await_writes(self, segment: SegmentId) -> None:
+        """Wait until what was queued of a segment can be read; on an I/O thread."""
+        for queued, write in tuple(self._queued):
+            if queued == segment:
+                write.result()
+        self._raise_failure()
+
     def _start(self, job: ReadJob, buffer: StreamBuffer) -> _Flight:
         reads = [
             self._readers.submit(self._read, run, half, job.layer, buffer.halves[half], first)
@@ -217,10 +241,7 @@ class Transfer:
             read.result()
 
     def _read(self, run: PageRun, half: Part, layer: int, into: PageBuffer, first: int) -> None:
-        for segment, write in tuple(self._queued):
-            if segment == run.segment:
-                write.result()
-        self._raise_failure()
+        self._await_writes(run.segment)
         self._telemetry.count_read(read_run(self._file, run, half, layer, into, first))
 
     def _wait(self, future: Future[None], what: str) -> None:
@@ -241,3 +262,4 @@ class Transfer:
         """Stop the threads; queued work is finished first."""
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
+        self._loader.shutdown(wait=True)

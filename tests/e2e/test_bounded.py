@@ -18,7 +18,7 @@ from engine.model.hook import LayerSpec
 from engine.model.load import load_model
 from engine.model.rope import Rope
 from engine.telemetry import Telemetry
-from engine.tiers.stack import SINK_TOKENS
+from engine.tiers.past import SINK_TOKENS
 
 __all__ = ["one_thread"]
 WINDOW = 96

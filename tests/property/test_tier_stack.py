@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Future
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+import engine.tiers.past
 import engine.tiers.stack
-from engine.errors import OverBudget
+from engine.errors import OverBudget, StorageError
 from engine.memory.page_table import PageTable
 from engine.memory.slot_pool import SlotPool
 from engine.policies import POLICIES
+from engine.policies.prefetch import PrefetchPolicy
 from engine.sequence import Sequence
 from engine.telemetry import Telemetry
 from engine.tiers.plan import DiskPlace, PageSource, StepPlan
+from engine.tiers.prefetch import Prefetcher
 from engine.tiers.residency import Arena, Residency
 from engine.tiers.stack import TierStack
-from engine.types import KVGeometry, SegmentId, Tier
+from engine.types import KVGeometry, PageId, SegmentId, SlotId, Tier
 
 PAGE, SEGMENT, STEP, PART = 4, 16, 32, 32
 PER_SEGMENT = SEGMENT // PAGE
@@ -36,11 +42,41 @@ SELDOM = st.sampled_from([False, False, False, True])
 @pytest.fixture(autouse=True)
 def few_sinks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else every page of such short sequences would be a sink and none ever evicted."""
-    monkeypatch.setattr(engine.tiers.stack, "SINK_TOKENS", 8)
+    for module in (engine.tiers.stack, engine.tiers.past):
+        monkeypatch.setattr(module, "SINK_TOKENS", 8)
+
+
+class Wishes(PrefetchPolicy):
+    """Wants whatever the machine says."""
+
+    def __init__(self) -> None:
+        self.pages: list[PageId] = []
+
+    def wanted(self) -> Iterator[PageId]:
+        yield from self.pages
+
+
+class Loads:
+    """Pages on their way from disk; they come in any order, or not at all."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Future[None], DiskPlace, SlotId]] = []
+
+    def load(self, place: DiskPlace, slot: SlotId) -> Future[None]:
+        load: Future[None] = Future()
+        self.waiting.append((load, place, slot))
+        return load
+
+
+class Slots:
+    """Stands for the host tier: the memory of a slot is its number."""
+
+    def slices_of(self, slot: SlotId) -> SlotId:
+        return slot
 
 
 class StackMachine(RuleBasedStateMachine):
-    """Steps, forks, drops, saves, evictions and failed steps in any order.
+    """Steps, forks, drops, saves, evictions, prefetches and failed steps in any order.
 
     `slots` and `disk` are the model: what a page's bytes would be, as told by the plans alone.
     `truth` is what each sequence consists of. The two must never part.
@@ -66,6 +102,15 @@ class StackMachine(RuleBasedStateMachine):
             disk_bytes=lambda: 0,
         )
         self.stack = TierStack(GEOMETRY, PART, residency, reach)
+        self.wishes, self.loads = Wishes(), Loads()
+        self.prefetcher = Prefetcher(
+            [self.wishes],
+            residency,
+            Slots(),
+            self.loads,
+            self.telemetry,  # type: ignore[arg-type]
+        )
+        self.stack.past.foresight = self.prefetcher
         self.slots: dict[tuple[Tier, int], list[str | None]] = {}
         self.disk: dict[DiskPlace, list[str]] = {}
         self.live: list[Sequence] = []
@@ -180,14 +225,37 @@ class StackMachine(RuleBasedStateMachine):
     @rule(pick=PICK)
     def drop(self, pick: int) -> None:
         sequence = self.live.pop(pick % len(self.live))
-        self.stack.residency.forget(sequence.table.drop())
+        self.forget(sequence.table.drop())
         del self.truth[sequence]
+
+    def forget(self, pages: list[PageId]) -> None:
+        self.prefetcher.forget(pages)
+        self.stack.residency.forget(pages)
+
+    @rule(pick=PICK, first=st.integers(0, 15), count=st.integers(0, 20))
+    def prefetch(self, pick: int, first: int, count: int) -> None:
+        """A policy wants some pages; those of before are wanted no more."""
+        self.wishes.pages = self.live[pick % len(self.live)].table.pages[first : first + count]
+        self.prefetcher.run()
+
+    @rule(pick=PICK, fails=SELDOM)
+    def arrive(self, pick: int, fails: bool) -> None:
+        """One of the pages on their way comes, or cannot be read."""
+        if self.loads.waiting:
+            load, place, slot = self.loads.waiting.pop(pick % len(self.loads.waiting))
+            if load.set_running_or_notify_cancel():
+                if fails:
+                    self.slots[Tier.HOST, slot] = [None] * PAGE
+                    load.set_exception(StorageError("gone", ""))
+                else:
+                    self.slots[Tier.HOST, slot] = list(self.disk[place])
+                    load.set_result(None)
 
     @precondition(lambda self: len(self.live) == 1)
     @rule(on_disk=st.booleans())
     def start_again(self, on_disk: bool) -> None:
         """Drop the last sequence; the next one takes its places on disk."""
-        self.stack.residency.forget(self.live.pop().table.drop())
+        self.forget(self.live.pop().table.drop())
         self.truth.clear()
         self.begin(on_disk)
 
@@ -260,6 +328,8 @@ class StackMachine(RuleBasedStateMachine):
         sample = self.telemetry.sample()
         assert sum(tier.pages for tier in sample.tiers) == sample.total_pages
         assert {page for s in self.live for page in s.table.pages} == self.stack.pool.live()
+        counts = self.prefetcher.counts
+        assert 0 <= counts.useful + counts.wasted <= counts.issued
 
 
 TestStack = StackMachine.TestCase

@@ -10,9 +10,10 @@ from engine.memory.slot_pool import SlotPool
 from engine.policies import LRU
 from engine.sequence import Sequence
 from engine.telemetry import Telemetry
+from engine.tiers.past import SINK_TOKENS
 from engine.tiers.plan import StepPlan
 from engine.tiers.residency import Arena, Residency
-from engine.tiers.stack import SINK_TOKENS, TierStack
+from engine.tiers.stack import TierStack
 from engine.types import KVGeometry, Tier
 
 PAGE, SEGMENT, PART = 16, 64, 128
