@@ -112,8 +112,15 @@ class Engine:
         table = PageTable(self._stack.pool, self.model.geometry.page_tokens)
         return Sequence(table, on_disk=self._parts.file is not None)
 
-    def resume(self) -> Sequence:
+    def resume(
+        self, *, recompute: int = 0, on_step: Callable[[Sequence], None] | None = None
+    ) -> Sequence:
         """Make the sequence that the session file holds; no KV is read yet but the last page.
+
+        Args:
+            recompute: Leading tokens, whole segments, whose KV is computed again instead of being
+                read when it is needed (`engine.tiers.cost`). Nothing of the file changes.
+            on_step: Given the sequence after each such step; may raise to stop.
 
         Raises:
             PageCorrupt: The last page fails its checksum.
@@ -121,8 +128,15 @@ class Engine:
         """
         file = self._session
         assert file is not None
+        assert recompute % self.model.geometry.segment_tokens == 0
+        assert 0 <= recompute <= file.kv_tokens
         sequence = self._empty_sequence()
         sequence.token_ids.extend(int(token) for token in file.token_ids)
+        sequence.stored_tokens = file.kv_tokens
+        while sequence.num_tokens < recompute:
+            self._stepper.run(sequence, self._stepper.end(sequence, recompute), None)
+            if on_step is not None:
+                on_step(sequence)
         self._stack.adopt(sequence, file.kv_tokens)
         if file.tail_tokens:
             slot = self._stack.residency.need_host(sequence.table.pages[-1], ())

@@ -85,6 +85,8 @@ class Keeper:
         """
         if self._file is None or not self._is_named:
             return
+        if sequence.num_tokens < sequence.stored_tokens:
+            return  # it is being computed again: the file has more
         assert self._memory.transfer is not None
         assert sequence.on_disk, "forks stay in memory"
         self._save(sequence, sequence.num_tokens // self._geometry.page_tokens)

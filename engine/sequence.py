@@ -27,6 +27,9 @@ class Sequence:
     local_window: int | None = None
     """Tokens before a step that it attends to, beside the sinks (bounded); None: all (exact)."""
 
+    stored_tokens: int = 0
+    """Leading tokens whose KV lies in the session file whether or not it is computed again."""
+
     @property
     def num_tokens(self) -> int:
         """Tokens that have KV."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -54,7 +54,7 @@ class Sample:
     tiers: tuple[TierUse, ...]
     total_pages: int
     hits: dict[Tier, int]
-    """Pages read by steps, by the tier that served them."""
+    """Pages read by steps and for answers, by the tier that served them."""
     read_bytes: int
     written_bytes: int
     tokens_done: int
@@ -115,8 +115,8 @@ class Telemetry:
         with self._lock:
             self._written_bytes += num_bytes
 
-    def count_hits(self, hits: dict[Tier, int]) -> None:
-        """Book pages that a step read, by the tier that served them first."""
+    def count_hits(self, hits: Mapping[Tier, int]) -> None:
+        """Book pages that were read together, by the tier that served them first."""
         with self._lock:
             for tier, pages in hits.items():
                 self._hits[tier] += pages

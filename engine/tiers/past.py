@@ -8,6 +8,7 @@ that the same step needs: missing pages are streamed, and take only what room is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -140,6 +141,7 @@ class PastPlanner:
         sources = [self._kept(self._source_at_rest(page), busy, evict=evict) for page in originals]
         for source in sources:
             self.residency.touch(source.page, source.tier)
+        self.residency.telemetry.count_hits(Counter(source.tier for source in sources))
         self.have_read(sources, is_gathered=True)
         size = self.geometry.page_tokens
         each = self.part_tokens // size

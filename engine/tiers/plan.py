@@ -90,6 +90,8 @@ class StepPlan:
     copies: tuple[SlotCopy, ...]
     direct: tuple[SegmentId, ...]
     """Segments that this step fills whole: their slices go to the writer layer by layer."""
+    stored: tuple[SegmentId, ...]
+    """Segments that it fills whole and that lie in the file already."""
     position: int
     """Where the step's first token stands, for RoPE."""
 

@@ -66,14 +66,14 @@ class TierStack:
         busy = set(table.pages[first // self.geometry.page_tokens :])
         try:
             copies = self._plan_copy(copy, busy) if copy else ()
-            direct = self._direct_segments(sequence, first, num_new)
-            targets = self._plan_targets(sequence, num_new, direct, busy)
+            stored, direct = self._whole_segments(sequence, first, num_new)
+            targets = self._plan_targets(sequence, num_new, stored + direct, busy)
         except OverBudget:
             self._undo(sequence, copy)
             raise
         parts = self.past.parts(sequence, first, num_new)
         position = sequence.position(first)
-        return StepPlan(first, num_new, parts, targets, copies, direct, position)
+        return StepPlan(first, num_new, parts, targets, copies, direct, stored, position)
 
     def _undo(self, sequence: Sequence, copy: CopyOnWrite | None) -> None:
         self.residency.forget(sequence.table.trim())
@@ -93,19 +93,22 @@ class TierStack:
                 copies.append(SlotCopy(Tier.DEVICE, source.device, slot))
         return tuple(copies)
 
-    def _direct_segments(
+    def _whole_segments(
         self, sequence: Sequence, first: int, num_new: int
-    ) -> tuple[SegmentId, ...]:
+    ) -> tuple[tuple[SegmentId, ...], tuple[SegmentId, ...]]:
+        """Segments that the step fills and that need no room in memory: the stored, the new."""
         if not sequence.on_disk:
-            return ()
+            return (), ()
         size = self.geometry.segment_tokens
-        return tuple(SegmentId(i) for i in range(-(-first // size), (first + num_new) // size))
+        whole = [SegmentId(i) for i in range(-(-first // size), (first + num_new) // size)]
+        num_stored = sum((segment + 1) * size <= sequence.stored_tokens for segment in whole)
+        return tuple(whole[:num_stored]), tuple(whole[num_stored:])
 
     def _plan_targets(
         self,
         sequence: Sequence,
         num_new: int,
-        direct: tuple[SegmentId, ...],
+        on_disk: tuple[SegmentId, ...],
         busy: set[PageId],
     ) -> tuple[PageTarget, ...]:
         size, first = self.geometry.page_tokens, sequence.table.num_tokens
@@ -115,7 +118,7 @@ class TierStack:
         targets = []
         for index in range(first // size, len(pages)):
             page = pages[index]
-            if index // self.geometry.pages_per_segment not in direct:
+            if index // self.geometry.pages_per_segment not in on_disk:
                 self.residency.need_host(page, busy)
             elif host_is_cache:  # where the device tier has it too, it is not worth another's place
                 is_above = self.residency.of(page).device is not None
@@ -193,7 +196,7 @@ class TierStack:
             self.residency.telemetry.trace.begin(AccessKind.NEW, begun)
         sequence.table.advance(plan.num_tokens)
         size = self.geometry.pages_per_segment
-        for segment in plan.direct:
+        for segment in plan.stored + plan.direct:
             for index in range(size):
                 page = sequence.table.pages[segment * size + index]
                 self.residency.settle(page, disk=DiskPlace(segment, index))
@@ -242,7 +245,7 @@ class TierStack:
         return indices[::-1]
 
     def adopt(self, sequence: Sequence, num_tokens: int) -> None:
-        """Fill an empty table with pages that lie on disk.
+        """Go on with pages that lie on disk, up to `num_tokens` tokens; whole pages stand before.
 
         The last, partially filled page, if any, gets a host slot for the caller to fill.
 
@@ -250,17 +253,19 @@ class TierStack:
             OverBudget: The host tier has no slot for it.
         """
         table, size = sequence.table, self.geometry.pages_per_segment
-        assert not table.pages
-        table.reserve(num_tokens)
-        table.advance(num_tokens)
-        for index, page in enumerate(table.pages):
-            self.residency.add(page, pinned=(index + 1) * self.geometry.page_tokens <= SINK_TOKENS)
-            if (index + 1) * self.geometry.page_tokens <= num_tokens:
+        page_tokens, before = self.geometry.page_tokens, len(table.pages)
+        assert not table.tokens_in_last_page and num_tokens >= table.num_tokens
+        more = num_tokens - table.num_tokens
+        table.reserve(more)
+        table.advance(more)
+        for index, page in enumerate(table.pages[before:], start=before):
+            self.residency.add(page, pinned=(index + 1) * page_tokens <= SINK_TOKENS)
+            if (index + 1) * page_tokens <= num_tokens:
                 place = DiskPlace(SegmentId(index // size), index % size)
                 self.residency.settle(page, disk=place)
             else:
                 self.residency.need_host(page, ())
-        self.residency.telemetry.trace.begin(AccessKind.STORED, table.pages)
+        self.residency.telemetry.trace.begin(AccessKind.STORED, table.pages[before:])
         self.residency.publish()
 
     def check_integrity(self) -> None:

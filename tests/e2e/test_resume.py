@@ -74,6 +74,40 @@ def test_a_resumed_sequence_goes_on_to_the_bit(saved: int, dtype: str, tmp_path:
             assert listen(engine, sequence, text(MORE, 2), ANSWER).same_bits(expected)
 
 
+@pytest.mark.parametrize("recompute", [64, 128, 192, 320])
+@pytest.mark.parametrize("budget", [RESIDENT, SMALL, SMALLEST], ids=["all", "ram", "one page"])
+def test_what_is_computed_again_is_what_was_stored(
+    budget: Budget, recompute: int, tmp_path: Path
+) -> None:
+    """The same bits, nothing written again, and the file takes what follows."""
+    model, path = tiny("llama", "bfloat16"), tmp_path / "s.kv"
+    expected = undisturbed(model, (text(330), 0), (text(MORE, 2), ANSWER))
+    save(path, model, 330)
+    seen: list[int] = []
+    with open_engine(model, budget, file=reopen(path)) as engine:
+        sequence = engine.resume(recompute=recompute, on_step=lambda s: seen.append(s.num_tokens))
+        assert sequence.num_tokens == 330 and seen[-1] == recompute
+        assert engine.telemetry.sample().written_bytes == 0
+        engine.check_integrity()
+        assert listen(engine, sequence, text(MORE, 2), ANSWER).same_bits(expected)
+        engine.commit(sequence)
+    with open_engine(model, budget, file=reopen(path)) as engine:
+        assert engine.resume().num_tokens == 330 + MORE + ANSWER
+
+
+def test_stopping_while_it_is_computed_again_leaves_the_file_alone(tmp_path: Path) -> None:
+    model, path = tiny("llama", "bfloat16"), tmp_path / "s.kv"
+    save(path, model, 330)
+    before = path.read_bytes()
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with open_engine(model, file=reopen(path)) as engine, pytest.raises(KeyboardInterrupt):
+        engine.resume(recompute=256, on_step=stop)
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("architecture", ["gemma2", "mistral", "phi3"])
 def test_sliding_and_partial_rotation_resume_too(architecture: str, tmp_path: Path) -> None:
     model, path = tiny(architecture), tmp_path / "s.kv"

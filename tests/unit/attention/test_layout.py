@@ -27,7 +27,7 @@ def as_slot(number: int | None) -> SlotId | None:
 
 def laid_out(*sources: PageSource, own: PageTarget | None = None) -> PartLayout:
     part = PartPlan(0, 16 * len(sources) + (own is not None), own is not None, sources, 0, 0)
-    plan = StepPlan(16 * len(sources), 1, (part,), (own,) if own else (), (), (), 0)
+    plan = StepPlan(16 * len(sources), 1, (part,), (own,) if own else (), (), (), (), 0)
     return layout_part(plan, part)
 
 
