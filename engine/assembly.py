@@ -181,6 +181,7 @@ def _memory(
             part_pages=config.part_tokens // geometry.page_tokens,
             stream_depth=plan.stream_depth,
             io_threads=config.io_threads,
+            extent_bytes=config.extent_bytes,
             deadline=config.io_deadline_seconds,
         )
     return TierMemory(

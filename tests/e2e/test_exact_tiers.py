@@ -47,11 +47,11 @@ def expected(architecture: str, dtype: str) -> Heard:
 
 
 def run(
-    architecture: str, dtype: str, budget: Budget, session: Path | None
+    architecture: str, dtype: str, budget: Budget, session: Path | None, **settings: int
 ) -> tuple[Heard, Sample]:
     model = tiny(architecture, dtype)
     file = new_file(session, model) if session else None
-    with open_engine(model, budget, file=file) as engine:
+    with open_engine(model, budget, file=file, **settings) as engine:
         sequence = engine.new_sequence()
         heard = listen(engine, sequence, text(PROMPT), ANSWER)
         engine.commit(sequence)
@@ -102,6 +102,21 @@ def test_every_architecture_gives_the_same_bits(
         assert heard.same_bits(expected(architecture, dtype))
         if budget is not SMALL_DEVICE:
             assert sample.read_bytes > 0 and sample.hits[Tier.DISK] > 0
+
+
+@pytest.mark.parametrize(
+    ("threads", "depth", "extent"),
+    [(1, 1, 1 << 20), (1, 8, 1), (3, 2, 4096), (8, 1, 1), (8, 5, 8192)],
+)
+def test_however_the_disk_is_read_the_bits_are_the_same(
+    threads: int, depth: int, extent: int, tmp_path: Path
+) -> None:
+    """One read a page to one a segment; one reader to more than there are reads."""
+    settings = {"io_threads": threads, "stream_depth": depth, "extent_bytes": extent}
+    for budget, session in ((SMALL, None), (SMALLEST, tmp_path / "s.kv")):
+        heard, sample = run("llama", "bfloat16", budget, session, **settings)
+        assert heard.same_bits(expected("llama", "bfloat16"))
+        assert moved(sample, budget, is_kept=session is not None)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
