@@ -68,11 +68,39 @@ def assemble(
         IdentityMismatch: The file belongs to another model or other pages.
         StorageError: Pages must go to disk, and the spill folder cannot be written or is too full.
     """
-    geometry = model.geometry
+    plan = plan_for(model, config, num_tokens=num_tokens, file=file, fork_tokens=fork_tokens)
+    if plan.needs_disk:
+        file = _spill_file(config, model.geometry, num_tokens)
+    stack = _stack(model, config, telemetry, plan, file)
+    stack.residency.publish()
+    return Assembly(plan, stack, _memory(model, config, telemetry, plan, file), file)
+
+
+def plan_for(
+    model: LoadedModel,
+    config: EngineConfig,
+    *,
+    num_tokens: int,
+    file: SessionFile | None,
+    fork_tokens: int = FORK_TOKENS,
+) -> MemoryPlan:
+    """Check and plan as `assemble` does, and allocate nothing.
+
+    Args:
+        model: A loaded model.
+        config: Settings.
+        num_tokens: Tokens the longest sequence may grow to.
+        file: The session file, if there is one.
+        fork_tokens: Tokens that sequences beside the main one may hold.
+
+    Raises:
+        OverBudget: The budgets do not hold one segment.
+        IdentityMismatch: The file belongs to another model or other pages.
+    """
     if file is not None:
         require_identity(file, model)
-    plan = plan_memory(
-        geometry,
+    return plan_memory(
+        model.geometry,
         num_tokens=num_tokens,
         ram_bytes=config.ram_bytes,
         device_bytes=_device_bytes(model, config),
@@ -83,11 +111,6 @@ def assemble(
         fork_tokens=fork_tokens,
         sketch_bytes=_sketch_bytes(model, num_tokens) if config.sketch else 0,
     )
-    if plan.needs_disk:
-        file = _spill_file(config, geometry, num_tokens)
-    stack = _stack(model, config, telemetry, plan, file)
-    stack.residency.publish()
-    return Assembly(plan, stack, _memory(model, config, telemetry, plan, file), file)
 
 
 def identity_of(model: LoadedModel) -> Identity:
