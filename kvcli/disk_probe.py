@@ -38,6 +38,11 @@ READ_SECONDS = 0.8
 POINT_SECONDS = 0.06
 
 
+def format_extent(num_bytes: int) -> str:
+    """Write the bytes of an extent, a power of two: `256 KiB`, `1 MiB`."""
+    return f"{num_bytes >> 20} MiB" if num_bytes >= 1 << 20 else f"{num_bytes >> 10} KiB"
+
+
 @dataclass(frozen=True, slots=True)
 class ReadPoint:
     """Random reads of one size by so many threads."""
@@ -49,7 +54,7 @@ class ReadPoint:
 
     def __str__(self) -> str:
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{threads} x {self.extent_bytes >> 10} KiB"
+        return f"{threads} x {format_extent(self.extent_bytes)}"
 
 
 DEFAULT = (2, 1 << 20)

@@ -25,7 +25,7 @@ from rich.text import Text
 from kernels.cpu import cpu_flags
 from kvcli.corpus.code import CodeCutter
 from kvcli.corpus.languages import language_of
-from kvcli.disk_probe import DiskProbe, probe_disk
+from kvcli.disk_probe import DiskProbe, format_extent, probe_disk
 from kvcli.fetch import cache_dir
 from kvcli.known_disks import remember
 from kvcli.models import CATALOGUE, ModelState, list_models
@@ -192,7 +192,7 @@ def _grid(probe: DiskProbe) -> str:
     rows = []
     for extent, points in groupby(probe.grid, key=lambda point: point.extent_bytes):
         rates = [f"{format_size(point.rate)}/s by {point.threads}" for point in points]
-        rows.append(f"{extent >> 10} KiB: {', '.join(rates)}")
+        rows.append(f"{format_extent(extent)}: {', '.join(rates)}")
     return f"{'; '.join(rows)} (threads)"
 
 

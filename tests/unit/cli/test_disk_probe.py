@@ -98,6 +98,11 @@ def test_growing_stops_where_it_no_longer_gains() -> None:
     assert asked == [(1, EXTENTS[0]), (2, EXTENTS[0]), (1, EXTENTS[1]), (2, EXTENTS[1])]
 
 
+def test_a_point_reads_as_threads_by_extent() -> None:
+    assert str(ReadPoint(1, 1 << 20, 1.0)) == "1 thread x 1 MiB"
+    assert str(ReadPoint(4, 64 * KIB, 1.0)) == "4 threads x 64 KiB"
+
+
 def test_when_time_is_up_what_was_measured_must_do() -> None:
     assert explore(lambda *_: 1e6, lambda: True) == (ReadPoint(1, EXTENTS[0], 1e6),)
 
