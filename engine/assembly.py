@@ -74,7 +74,38 @@ def assemble(
         ConfigError: Unified memory is wanted where there is none.
         StorageError: Pages must go to disk, and the spill folder cannot be written or is too full.
     """
-    geometry = model.geometry
+    plan = plan_for(model, config, num_tokens=num_tokens, file=file, fork_tokens=fork_tokens)
+    if plan.needs_disk:
+        file = _spill_file(config, model.geometry, num_tokens)
+    stack = _stack(model, config, telemetry, plan, file)
+    stack.residency.publish()
+    memory = _memory(model, config, telemetry, plan, file)
+    prefetcher = _prefetcher(config, telemetry, plan, stack, memory)
+    return Assembly(plan, stack, memory, prefetcher, file)
+
+
+def plan_for(
+    model: LoadedModel,
+    config: EngineConfig,
+    *,
+    num_tokens: int,
+    file: SessionFile | None,
+    fork_tokens: int = FORK_TOKENS,
+) -> MemoryPlan:
+    """Check and plan as `assemble` does, and allocate nothing.
+
+    Args:
+        model: A loaded model.
+        config: Settings.
+        num_tokens: Tokens the longest sequence may grow to.
+        file: The session file, if there is one.
+        fork_tokens: Tokens that sequences beside the main one may hold.
+
+    Raises:
+        OverBudget: The budgets do not hold one segment.
+        IdentityMismatch: The file belongs to another model or other pages.
+        ConfigError: Unified memory is wanted where there is none.
+    """
     if config.pager == "unified" and model.device.type != "cpu":
         raise ConfigError(
             f"unified memory is built for the CPU only, the model is on {model.device}",
@@ -82,8 +113,8 @@ def assemble(
         )
     if file is not None:
         require_identity(file, model)
-    plan = plan_memory(
-        geometry,
+    return plan_memory(
+        model.geometry,
         num_tokens=num_tokens,
         ram_bytes=config.ram_bytes,
         device_bytes=_device_bytes(model, config),
@@ -95,13 +126,6 @@ def assemble(
         sketch_bytes=_sketch_bytes(model, num_tokens) if config.sketch else 0,
         is_unified=config.pager == "unified",
     )
-    if plan.needs_disk:
-        file = _spill_file(config, geometry, num_tokens)
-    stack = _stack(model, config, telemetry, plan, file)
-    stack.residency.publish()
-    memory = _memory(model, config, telemetry, plan, file)
-    prefetcher = _prefetcher(config, telemetry, plan, stack, memory)
-    return Assembly(plan, stack, memory, prefetcher, file)
 
 
 def identity_of(model: LoadedModel) -> Identity:
@@ -208,6 +232,7 @@ def _memory(
             "write_buffers": plan.write_buffers,
             "part_pages": config.part_tokens // geometry.page_tokens,
             "io_threads": config.io_threads,
+            "extent_bytes": config.extent_bytes,
             "deadline": config.io_deadline_seconds,
         }
         if plan.mapped_bytes:

@@ -23,9 +23,12 @@ class EngineConfig:
     part_tokens: int = 2048
     """Keys attended to in one call; a multiple of the segment size."""
     stream_depth: int = 2
-    """Parts read ahead of the compute."""
+    """Parts read ahead of the compute; lowered where the RAM budget has no room for so many."""
     io_threads: int = 2
     """Threads that read."""
+    extent_bytes: int = 1 << 20
+    """Longest single read, bytes; a longer run of pages is cut, so that several threads share
+    it. Never less than one page of one layer."""
     evict: str = "lru"
     """Eviction policy of the device and host tiers."""
     prefetch: tuple[str, ...] = ()

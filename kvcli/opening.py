@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.assembly import identity_of
+from engine.assembly import identity_of, plan_for
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.lookup import ProbeWay
@@ -32,6 +32,7 @@ from kvcli.documents import (
 )
 from kvcli.fetch import cache_dir
 from kvcli.focus import FocusConversation, require_room
+from kvcli.known_disks import suit_disk
 from kvcli.metrics import MetricsFile
 from kvcli.mode import Mode, Work, choose_mode
 from kvcli.model_choice import lasting_name, load_chosen, same_model, same_pages
@@ -228,13 +229,18 @@ def _engine(
         sketch=mode is Mode.FOCUS and options.lookup != ProbeWay.SCAN.value,
         spill_folder=spill,
     )
+    fork_tokens = mode.fork_tokens(options.max_tokens, work)
+    plan = plan_for(model, config, num_tokens=num_tokens, file=file, fork_tokens=fork_tokens)
+    if file is not None or plan.needs_disk:
+        folder = spill if file is None else file.path.resolve().parent
+        config = suit_disk(config, model.geometry, plan, num_tokens, folder, watched.output.status)
     engine = Engine(
         model,
         config,
         watched.telemetry,
         num_tokens=num_tokens,
         file=file,
-        fork_tokens=mode.fork_tokens(options.max_tokens, work),
+        fork_tokens=fork_tokens,
     )
     stack.callback(engine.close)
     return engine

@@ -34,6 +34,8 @@ class FakeDisk:
     before: Callable[[Call], None] = lambda call: None
     pages: dict[tuple[int, Part, int, int], bytes] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
+    extents: list[tuple[int, Part, int, range]] = field(default_factory=list)
+    """Of every read its segment, half, layer, and pages counted from the start of the segment."""
 
     def write_pages(
         self, segment: SegmentId, half: Part, layer: int, first: int, data: memoryview
@@ -50,6 +52,7 @@ class FakeDisk:
         self.before(("read", segment, half, layer))
         into[:] = b"".join(self.pages[segment, half, layer, first + i] for i in range(count))
         self.calls.append(("read", segment, half, layer))
+        self.extents.append((segment, half, layer, range(first, first + count)))
 
     def fill(self, segments: int) -> None:
         """Put the value of `value_of` into every page of the first segments."""
@@ -78,7 +81,14 @@ class Gate:
 
 
 @contextmanager
-def transferring(disk: FakeDisk, *, deadline: float = 20.0, depth: int = 2) -> Iterator[Transfer]:
+def transferring(
+    disk: FakeDisk,
+    *,
+    deadline: float = 20.0,
+    depth: int = 2,
+    threads: int = 2,
+    extent: int = 1 << 20,
+) -> Iterator[Transfer]:
     transfer = Transfer(
         disk,  # type: ignore[arg-type]
         GEOMETRY,
@@ -86,7 +96,8 @@ def transferring(disk: FakeDisk, *, deadline: float = 20.0, depth: int = 2) -> I
         write_buffers=BUFFERS,
         part_pages=8,
         stream_depth=depth,
-        io_threads=2,
+        io_threads=threads,
+        extent_bytes=extent,
         deadline=deadline,
     )
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,13 +31,19 @@ class Device:
     fail_sync: int | None = None
     short: bool = False
     """Every write moves only half of what was asked, at least a byte."""
+    counts_own: bool = False
+    """Only writes of the thread that installs it: one that an earlier test left behind may still
+    write to a file of its own."""
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         real_write, real_sync = os.pwritev, os.fdatasync
         writes = syncs = 0
+        installer = threading.current_thread()
 
         def pwritev(fd: int, buffers: list[memoryview], offset: int) -> int:
             nonlocal writes
+            if self.counts_own and threading.current_thread() is not installer:
+                return real_write(fd, buffers, offset)
             writes += 1
             if self.fail_write is not None and writes - 1 == self.fail_write[0]:
                 raise OSError(self.fail_write[1], os.strerror(self.fail_write[1]))

@@ -17,6 +17,9 @@ question."""
 
 LEAST_WRITE_BUFFERS = 4
 
+LEAST_STREAM_DEPTH = 2
+"""One part in use, one on its way."""
+
 WRITE_QUEUE_MAX = 64 << 20
 """Bytes; deeper queues only delay the back-pressure that a slow disk must exert anyway."""
 
@@ -32,9 +35,11 @@ class MemoryPlan:
     write_buffers: int
     """Slice-sized buffers between compute and the writer."""
     stream_depth: int
-    """Parts read ahead of the compute."""
+    """Parts read ahead of the compute; at most what was asked for."""
     needs_disk: bool
     """Whether the pages at rest do not fit the host tier."""
+    streams: bool
+    """Whether no tier in memory holds every page, so that some are read from disk again."""
     fixed_bytes: int
     """Bytes of the write queue and the stream buffers."""
     sketch_bytes: int = 0
@@ -80,7 +85,8 @@ def plan_memory(
         shared_memory: Whether the device tier lies in RAM too (CPU).
         has_file: Whether a session file takes sealed segments.
         part_tokens: Tokens per attention part, the size of a stream buffer.
-        stream_depth: Parts read ahead.
+        stream_depth: Parts read ahead. More than `LEAST_STREAM_DEPTH` are granted only out of a
+            sixteenth of the budget, and only where the least fits beside them.
         fork_tokens: Tokens that sequences beside the main one may hold.
         sketch_bytes: What a key sketch would take; granted if the least still fits beside it.
         is_unified: Whether pages at rest are the mapped file: the host tier holds only what has no
@@ -92,7 +98,8 @@ def plan_memory(
     host_least = least_host_pages(geometry, fork_tokens)
     need = (geometry.num_segments(num_tokens) - 1) * geometry.pages_per_segment + host_least
     part_bytes = part_tokens * geometry.token_bytes // geometry.num_layers
-    stream_bytes = (stream_depth + 1) * part_bytes
+    least_depth = min(stream_depth, LEAST_STREAM_DEPTH)
+    stream_bytes = (least_depth + 1) * part_bytes
     buffer_bytes = slice_buffer_bytes(geometry)
     least = stream_bytes + LEAST_WRITE_BUFFERS * buffer_bytes
     least += (host_least + shared_memory) * geometry.page_bytes
@@ -110,7 +117,11 @@ def plan_memory(
         )
         sketch_bytes = 0
     ram_bytes -= sketch_bytes
-    more_bytes = min(WRITE_QUEUE_MAX, ram_bytes // 16, ram_bytes - least)
+    share, spare = ram_bytes // 16, ram_bytes - least
+    deeper = min(stream_depth - least_depth, min(share, spare) // part_bytes)
+    depth = least_depth + deeper
+    stream_bytes += deeper * part_bytes
+    more_bytes = min(WRITE_QUEUE_MAX, share, spare - deeper * part_bytes)
     write_buffers = LEAST_WRITE_BUFFERS + more_bytes // buffer_bytes
     fixed = stream_bytes + write_buffers * buffer_bytes
     room = (ram_bytes - fixed) // geometry.page_bytes
@@ -129,8 +140,9 @@ def plan_memory(
         host_pages = host_least
     needs_disk = not has_file and host_pages < need
     # In place of the stream buffers, and of what the host tier would have taken.
-    mapped = stream_depth * part_bytes + (room - host_pages) * geometry.page_bytes
+    mapped = depth * part_bytes + (room - host_pages) * geometry.page_bytes
     return MemoryPlan(
-        device_pages, host_pages, write_buffers, stream_depth, needs_disk, fixed,
-        sketch_bytes, refusal, mapped if is_unified else 0,
+        device_pages, host_pages, write_buffers, depth, needs_disk,
+        max(device_pages, host_pages) < need, fixed, sketch_bytes, refusal,
+        mapped if is_unified else 0,
     )  # fmt: skip

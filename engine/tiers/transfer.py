@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from engine.errors import StorageError
 from engine.session import SessionFile
 from engine.telemetry import Phase, Telemetry
 from engine.tiers.disk import PageBuffer, PageRun, read_run, write_run
+from engine.tiers.extents import cut_run, pages_per_read
 from engine.tiers.plan import DiskPlace
 from engine.types import KVGeometry, Part, SegmentId
 
@@ -88,6 +89,8 @@ class Transfer:
         part_pages: Pages of an attention part.
         stream_depth: Parts in flight or in use.
         io_threads: Threads that read.
+        extent_bytes: Longest single read; a longer run of pages is cut between two pages, and its
+            pieces go to the threads one by one.
         deadline: Longest wait for one piece of I/O, seconds.
     """
 
@@ -101,11 +104,13 @@ class Transfer:
         part_pages: int,
         stream_depth: int,
         io_threads: int,
+        extent_bytes: int,
         deadline: float,
     ) -> None:
         self._file = file
         self._telemetry = telemetry
         self._deadline = deadline
+        self._pages_per_read = pages_per_read(geometry, extent_bytes)
         self._readers = ThreadPoolExecutor(io_threads, thread_name_prefix="kv-read")
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="kv-prefetch")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kv-write")
@@ -226,11 +231,17 @@ class Transfer:
 
     def _start(self, job: ReadJob, buffer: StreamBuffer) -> _Flight:
         reads = [
-            self._readers.submit(self._read, run, half, job.layer, buffer.halves[half], first)
+            self._readers.submit(self._read, piece, half, job.layer, buffer.halves[half], at)
             for first, run in job.runs
             for half in job.halves
+            for at, piece in self._cut(first, run)
         ]
         return _Flight(buffer, reads)
+
+    def _cut(self, first: int, run: PageRun) -> Iterator[tuple[int, PageRun]]:
+        """Cut a run that goes to page `first` of a buffer; each piece with where it goes."""
+        for begin, count in cut_run(run.num_pages, self._pages_per_read):
+            yield first + begin, PageRun(run.segment, run.first + begin, count)
 
     def _land(self, flight: _Flight) -> None:
         if not all(read.done() for read in flight.reads):

@@ -1,4 +1,4 @@
-"""Runs the benchmarks by name: `python tests/bench/run.py [exact|resume|start ...]`.
+"""Runs the benchmarks by name: `python tests/bench/run.py [exact|resume|start|stream ...]`.
 
 Options of one benchmark: `python -m tests.bench.exact --help`.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BENCHES = {
     "start": [],
+    "stream": [],
     "resume": [],
     "exact": ["--ram-share", "8"],
 }

@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 from cli_kit import WINDOW, Kvcli, Ran, prose, stored_ids
 
+from engine.config import EngineConfig
+from engine.engine import Engine
+from kvcli import known_disks, opening
+from kvcli.disk_probe import DiskProbe, ReadPoint
+
 SHORT = ("--max-tokens", 12)
 
 
@@ -131,3 +136,40 @@ def test_the_seconds_of_the_result_are_the_run(kvcli: Kvcli, notes: Path) -> Non
     last = json.loads(Path("m.jsonl").read_text().splitlines()[-1])
     spent = sum(result["io"][name] for name in ("compute_s", "stall_s", "idle_s"))
     assert spent == pytest.approx(last["wall_s"], rel=0.02, abs=0.01)
+
+
+@pytest.fixture
+def configs(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
+    """The settings of every engine that a command opens."""
+    seen: list[EngineConfig] = []
+
+    class Watched(Engine):
+        def __init__(self, model: object, config: EngineConfig, *rest: object, **more: object):
+            seen.append(config)
+            super().__init__(model, config, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(opening, "Engine", Watched)
+    return seen
+
+
+def test_a_run_that_streams_measures_its_disk_once_and_reads_as_it_found_best(
+    kvcli: Kvcli, tmp_path: Path, configs: list[EngineConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spill file, then a session: neither the answer nor what is kept of the disk differs."""
+    Path("long.txt").write_text(prose(45))
+    asked = ("ask", "--doc", "long.txt", "--ram", "3MiB", *SHORT, "Why?", "--json")
+    monkeypatch.setenv("KVCLI_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(known_disks, "probe_disk", lambda _: pytest.fail("a small run was delayed"))
+    plain = kvcli(*asked).json["answer"]
+    probe = DiskProbe((ReadPoint(8, 1 << 16, 1e9),), 1e9, is_direct=True)
+    folders: list[Path] = []
+    monkeypatch.setattr(known_disks, "LEAST_STREAMED", 0)
+    monkeypatch.setattr(known_disks, "probe_disk", lambda folder: folders.append(folder) or probe)
+    found = kvcli(*asked)
+    assert "measured the disk: 8 threads x 64 KiB: 1.0 GB/s" in found.err
+    kept = kvcli(*asked, "--session", "s.kv")
+    assert "measured" not in kept.err and folders == [tmp_path / "cache" / "spill"]
+    assert found.json["answer"] == kept.json["answer"] == plain
+    first, *later = ((c.io_threads, c.extent_bytes, c.stream_depth) for c in configs)
+    assert first == (2, 1 << 20, 2)
+    assert later == [(8, 1 << 16, 5)] * 2

@@ -117,6 +117,21 @@ def test_every_architecture_gives_the_same_bits(
             assert sample.read_bytes > 0 and sample.hits[Tier.DISK] > 0
 
 
+@pytest.mark.parametrize(
+    ("threads", "depth", "extent"),
+    [(1, 1, 1 << 20), (1, 8, 1), (3, 2, 4096), (8, 1, 1), (8, 5, 8192)],
+)
+def test_however_the_disk_is_read_the_bits_are_the_same(
+    threads: int, depth: int, extent: int, tmp_path: Path
+) -> None:
+    """One read a page to one a segment; one reader to more than there are reads."""
+    settings = {"io_threads": threads, "stream_depth": depth, "extent_bytes": extent}
+    for budget, session in ((SMALL, None), (SMALLEST, tmp_path / "s.kv")):
+        heard, sample = run("llama", "bfloat16", budget, session, **settings)
+        assert heard.same_bits(expected("llama", "bfloat16"))
+        assert moved(sample, budget, is_kept=session is not None)
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_tokens_are_those_of_stock_transformers(architecture: str, tmp_path: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(make_tiny_model(tmp_path, architecture)).eval()

@@ -27,7 +27,7 @@ def test_a_failed_write_leaves_the_last_commit(
     A full disk may be tried again on the spot unless the superblock was being written.
     """
     path = kit.make(tmp_path / "s.kv", 6)
-    device = Device(fail_write=(failing, code))
+    device = Device(fail_write=(failing, code), counts_own=True)
     with SessionFile.open(path, writable=True) as file:
         with monkeypatch.context() as patch:
             device.install(patch)

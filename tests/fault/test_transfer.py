@@ -17,11 +17,15 @@ from fake_disk import (
     in_background,
     jobs,
     transferring,
+    value_of,
     write,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.telemetry import Phase
 from engine.tiers.disk import PageRun
+from engine.tiers.transfer import ReadJob
 from engine.types import Part, SegmentId
 
 
@@ -82,6 +86,68 @@ def test_reads_run_ahead_only_as_far_as_there_are_buffers(depth: int) -> None:
             assert max(call[3] for call in disk.calls) <= layer + depth - 1
             time.sleep(0.005)  # gives reads that run too far ahead the time to do harm
             check(buffer, layer, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), threads=st.integers(1, 4), depth=st.integers(1, 3))
+def test_however_runs_are_cut_every_page_is_read_once_and_to_its_place(
+    data: st.DataObject, threads: int, depth: int
+) -> None:
+    """Two segments of a part, some pages of which lie elsewhere; extents of one page to all."""
+    size = GEOMETRY.page_slice_bytes
+    extent = data.draw(st.integers(1, (SEGMENT_PAGES + 1) * size), label="extent")
+    on_disk = data.draw(st.lists(st.booleans(), min_size=8, max_size=8), label="on disk")
+    runs, halves = runs_of(on_disk), tuple(Part)[: data.draw(st.integers(1, 2), label="halves")]
+    disk = FakeDisk()
+    disk.fill(2)
+    todo = [ReadJob(layer, runs, halves) for layer in range(GEOMETRY.num_layers)]
+    with transferring(disk, depth=depth, threads=threads, extent=extent) as transfer:
+        for layer, buffer in enumerate(transfer.stream(todo)):
+            for page in (page for page, is_there in enumerate(on_disk) if is_there):
+                segment, index = divmod(page, SEGMENT_PAGES)
+                for half in halves:
+                    value = value_of(segment, half, layer, index)
+                    assert buffer.halves[half].pages[page].eq(value).all()
+        assert transfer._telemetry.sample().read_bytes == sum(on_disk) * size * len(halves) * 3
+    read = sorted(
+        (s, half, layer, page) for s, half, layer, pages in disk.extents for page in pages
+    )
+    assert read == sorted(
+        (*divmod(page, SEGMENT_PAGES)[:1], half, layer, page % SEGMENT_PAGES)
+        for page, is_there in enumerate(on_disk) if is_there
+        for half in halves for layer in range(GEOMETRY.num_layers)
+    )  # fmt: skip
+    assert all(len(pages) * size <= max(extent, size) for *_, pages in disk.extents)
+
+
+def runs_of(on_disk: list[bool]) -> tuple[tuple[int, PageRun], ...]:
+    """Runs of neighbouring pages within a segment, each with its place in the part."""
+    runs: list[tuple[int, PageRun]] = []
+    for page, is_there in enumerate(on_disk):
+        segment, index = divmod(page, SEGMENT_PAGES)
+        if not is_there:
+            continue
+        first, last = runs[-1] if runs else (0, PageRun(SegmentId(-1), 0, 0))
+        if last.segment == segment and last.first + last.num_pages == index:
+            runs[-1] = (first, PageRun(last.segment, last.first, last.num_pages + 1))
+        else:
+            runs.append((page, PageRun(SegmentId(segment), index, 1)))
+    return tuple(runs)
+
+
+def test_the_pieces_of_one_run_are_read_by_several_threads() -> None:
+    """Every page of the first half is held up until all of them have been asked for."""
+    together = threading.Barrier(SEGMENT_PAGES)
+
+    def before(call: Call) -> None:
+        if call == ("read", 0, Part.KEYS, 0):
+            together.wait(20)
+
+    disk = FakeDisk(before=before)
+    disk.fill(1)
+    with transferring(disk, threads=SEGMENT_PAGES, extent=1) as transfer:
+        (buffer,) = transfer.stream(jobs(0)[:1])
+        check(buffer, 0, 0)
 
 
 def test_a_page_that_is_still_being_written_is_waited_for() -> None:

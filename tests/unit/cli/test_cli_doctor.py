@@ -5,14 +5,26 @@ from __future__ import annotations
 import json
 import types
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from kvcli.commands import doctor, models
 from kvcli.commands.doctor import Mark
-from kvcli.disk_probe import DiskSpeed, probe_disk
+from kvcli.disk_probe import DEFAULT, DiskProbe, ReadPoint
+from kvcli.known_disks import recall
 from kvcli.models import ModelEntry, ModelState
+
+FAST = DiskProbe(
+    (
+        ReadPoint(1, 64 << 10, 8.9e8),
+        ReadPoint(2, 64 << 10, 1.4e9),
+        ReadPoint(2, 256 << 10, 1.9e9),
+    ),
+    1.1e9,
+    is_direct=True,
+)
 
 
 @pytest.fixture
@@ -20,12 +32,12 @@ def healthy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine whose slow checks are answered at once; returns its cache folder."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("KVCLI_CACHE_DIR", str(cache))
-    monkeypatch.setattr(doctor, "probe_disk", lambda folder: DiskSpeed(2e9, 1e9, True))
+    monkeypatch.setattr(doctor, "probe_disk", lambda folder: FAST)
     monkeypatch.setattr(doctor, "cpu_flags", lambda: frozenset({"avx2", "avx512_bf16"}))
     return cache
 
 
-def report(kvcli) -> dict[str, dict[str, str]]:
+def report(kvcli) -> dict[str, dict[str, Any]]:
     checks = json.loads(kvcli("doctor", "--json").out)["checks"]
     return {check["name"]: check for check in checks}
 
@@ -59,11 +71,24 @@ def test_a_cache_that_cannot_be_written_fails(
 
 
 def test_a_slow_disk_is_a_note(kvcli, healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "probe_disk", lambda folder: DiskSpeed(9e7, 1e9, False))
+    slow = DiskProbe((ReadPoint(*DEFAULT, 9e7),), 1e9, is_direct=False)
+    monkeypatch.setattr(doctor, "probe_disk", lambda folder: slow)
     speed = report(kvcli)["disk speed"]
     assert speed["mark"] == Mark.NOTE.value
     assert "90 MB/s" in speed["found"]
     assert "page cache" in speed["found"]
+    assert speed["advice"]
+
+
+def test_the_disk_is_shown_as_measured_and_kept_for_later_runs(kvcli, healthy: Path) -> None:
+    said = kvcli("doctor").out
+    assert "2 threads x 256 KiB: 1.9 GB/s random reads; writes 1.1 GB/s" in said
+    assert "64 KiB: 890 MB/s by 1, 1.4 GB/s by 2; 256 KiB: 1.9 GB/s by 2 (threads)" in said
+    assert recall(healthy) == FAST
+    figures = report(kvcli)["disk speed"]["figures"]
+    assert figures["choice"] == {"threads": 2, "extent_bytes": 262144, "rate": 1.9e9}
+    assert figures["grid"][0] == {"threads": 1, "extent_bytes": 65536, "rate": 8.9e8}
+    assert figures["write"] == 1.1e9 and figures["is_direct"] is True
 
 
 def test_little_ram_is_a_note(kvcli, healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,13 +102,6 @@ def test_a_cpu_without_bf16_is_a_note(
 ) -> None:
     monkeypatch.setattr(doctor, "cpu_flags", lambda: frozenset({"avx2"}))
     assert report(kvcli)["cpu"]["mark"] == Mark.NOTE.value
-
-
-def test_the_probe_measures_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    speed = probe_disk(tmp_path)
-    assert speed.read > 1e6
-    assert speed.write > 1e6
-    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_models_lists_what_is_ready_and_what_is_not(

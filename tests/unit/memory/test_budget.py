@@ -17,6 +17,7 @@ from engine.config import EngineConfig
 from engine.errors import OverBudget
 from engine.memory.budget import (
     FORK_TOKENS,
+    LEAST_STREAM_DEPTH,
     MemoryPlan,
     least_host_pages,
     plan_memory,
@@ -95,6 +96,22 @@ def test_a_sketch_that_leaves_less_than_the_least_is_refused_with_the_numbers() 
     assert plan(least + 2).sketch_refusal is None
 
 
+def test_a_deeper_stream_than_fits_is_made_shallower_and_never_refused() -> None:
+    least = next(ram for ram in range(1, 200) if _fits(ram))
+    assert plan(least, stream_depth=8).stream_depth == LEAST_STREAM_DEPTH == 2
+    assert plan(least, stream_depth=1).stream_depth == 1, "what is asked for is the most"
+    depths = [plan(ram, stream_depth=8).stream_depth for ram in range(least, 400, 10)]
+    assert depths == sorted(depths) and set(depths) >= {3, 8}
+    deep, plain = plan(400, stream_depth=8), plan(400)
+    assert deep.fixed_bytes > plain.fixed_bytes and deep.host_pages < plain.host_pages
+
+
+def test_a_run_streams_when_no_tier_in_memory_holds_every_page() -> None:
+    assert plan(150).streams and plan(150, has_file=True).streams
+    assert not plan(2000).streams and not plan(2000, has_file=True).streams
+    assert not plan(2000, device_bytes=20 * DEFAULT.page_bytes).streams, "the host tier holds them"
+
+
 def _fits(ram_mib: float) -> bool:
     try:
         plan(ram_mib)
@@ -146,7 +163,7 @@ geometries = st.builds(
     shared=st.booleans(),
     has_file=st.booleans(),
     parts=st.sampled_from([512, 2048]),
-    depth=st.integers(1, 4),
+    depth=st.integers(1, 8),
     sketch=st.just(0) | st.integers(1, 1 << 30),
     unified=st.booleans(),
 )
@@ -188,7 +205,7 @@ def test_no_plan_exceeds_a_budget(
     fixed = made.fixed_bytes + made.sketch_bytes
     held = fixed + made.host_pages * page + (on_device if shared else 0)
     assert held <= ram
-    streams = depth * parts * geometry.token_bytes // geometry.num_layers
+    streams = made.stream_depth * parts * geometry.token_bytes // geometry.num_layers
     assert held - streams + made.mapped_bytes <= ram if unified else made.mapped_bytes == 0
     assert not unified or made.mapped_bytes >= streams
     assert made.sketch_bytes in (0, sketch)
@@ -196,6 +213,7 @@ def test_no_plan_exceeds_a_budget(
     assert device is None or on_device <= device
     assert made.host_pages >= least_host_pages(geometry) and made.device_pages >= 1
     assert made.write_buffers >= 4
+    assert min(depth, LEAST_STREAM_DEPTH) <= made.stream_depth <= depth
     fits = made.host_pages * geometry.page_tokens >= tokens
     assert has_file or made.needs_disk or fits
 
@@ -221,7 +239,7 @@ def allocated(assembly: Assembly) -> int:
     tokens=st.integers(1, 4000),
     ram=st.integers(200_000, 4_000_000),
     device=st.none() | st.integers(10_000, 1_000_000),
-    depth=st.integers(1, 3),
+    depth=st.integers(1, 8),
 )
 def test_no_engine_allocates_more_than_its_budget(
     layers: int, heads: int, page_tokens: int, tokens: int, ram: int, device: int | None, depth: int
