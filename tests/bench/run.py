@@ -14,6 +14,7 @@ BENCHES = {
     "start": [],
     "resume": [],
     "exact": ["--ram-share", "8"],
+    "evict": [],
 }
 
 
