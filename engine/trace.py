@@ -6,6 +6,7 @@ until somebody asks for it. Only pages that may leave memory count: those of the
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -66,8 +67,10 @@ class Access:
         if any(first < 0 or not 0 < count <= MOST_PAGES for first, count in runs):
             raise ValueError("a run of pages that cannot be")
         pages = tuple(PageId(page) for first, count in runs for page in range(first, first + count))
-        if mass and len(mass) != len(pages):
+        if len(mass) != (len(pages) if kind is AccessKind.WEIGHED else 0):
             raise ValueError("mass for other pages than those named")
+        if not all(math.isfinite(value) and value >= 0.0 for value in mass):
+            raise ValueError("a mass that cannot be")
         return cls(kind, pages, mass)
 
 

@@ -34,6 +34,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+bench = typer.Typer(help="Compare ways to do the same thing.")
+app.add_typer(bench, name="bench")
+
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Files and folders; - is stdin.")]
 
 Thorough = Annotated[
@@ -64,7 +67,7 @@ def _root(
         raise typer.Exit
     settings = load_settings(config_path())
     names = [info.callback.__name__ for info in app.registered_commands if info.callback]
-    ctx.default_map = dict.fromkeys(names, settings)
+    ctx.default_map = {**dict.fromkeys(names, settings), "bench": {"evict": settings}}
 
 
 def _installed_version() -> str:
@@ -187,6 +190,35 @@ def doctor(options: RunOptions) -> None:
     from kvcli.commands import doctor
 
     doctor.run(options)
+
+
+@bench.command()
+@takes_options(OUTPUT)
+def evict(
+    run_files: Annotated[
+        list[Path], typer.Argument(metavar="RUN.jsonl", help="What --metrics has written.")
+    ],
+    options: RunOptions,
+    pages: Annotated[
+        list[int], typer.Option(metavar="N", min=1, help="Pages of the tier. Repeatable.")
+    ] = [],  # noqa: B006
+    share: Annotated[
+        list[float],
+        typer.Option(
+            metavar="SHARE", min=0.0, max=1.0,
+            help="The same as a share of the pages that the run read. "
+            "Repeatable. Default: 1/8, 1/4, 1/2.",
+        ),
+    ] = [],  # noqa: B006
+) -> None:  # fmt: skip
+    """Compare eviction policies, and the best there could be, on the page accesses of a run.
+
+    Nothing is computed again: the accesses that --metrics has recorded are replayed through one
+    tier. Of several runs in a file the last one counts.
+    """
+    from kvcli.commands import bench
+
+    bench.run(options, tuple(run_files), pages=tuple(pages), shares=tuple(share))
 
 
 # -- errors to exit codes --------------------------------------------------------------------------

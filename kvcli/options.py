@@ -106,7 +106,7 @@ class RunOptions:
     ] = "raw"
     """raw keeps the model's own dtype."""
     evict: Annotated[
-        Literal["lru", "clock", "lrfu", "s3fifo"],
+        Literal["lru", "clock", "lrfu", "s3fifo", "mass"],
         _option(MEMORY, "Which page leaves a full tier."),
     ] = "lru"
     """A name of `engine.policies`."""

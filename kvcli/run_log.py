@@ -57,28 +57,44 @@ def read_log(path: Path) -> RunLog:
     Raises:
         NothingReadable: It cannot be read, or is no metrics file, or has fewer than two samples.
     """
+    runs = read_runs(path)
+    if not runs or len(runs[-1]) < 2:
+        raise NothingReadable(f"{path} has fewer than two samples of a run", ADVICE)
+    _interpolate_tokens(runs[-1])
+    return _drawn_together(_thinned(runs[-1]), len(runs))
+
+
+def read_runs(path: Path, *, with_accesses: bool = False) -> list[list[dict[str, Any]]]:
+    """Read the samples of every run in a metrics file, in order.
+
+    Args:
+        path: The file.
+        with_accesses: Whether to keep the page accesses, which are most of it.
+
+    Raises:
+        NothingReadable: It cannot be read, or is no metrics file.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise NothingReadable(f"cannot read {path}: {reason}", _ADVICE) from error
+        raise NothingReadable(f"cannot read {path}: {reason}", ADVICE) from error
     runs: list[list[dict[str, Any]]] = []
     for number, line in enumerate(lines, start=1):
         sample = _sample(line)
         if sample is None:
             if number == len(lines):  # a run that was killed leaves half a line
                 break
-            raise NothingReadable(f"{path}:{number} is no sample of a run", _ADVICE)
+            raise NothingReadable(f"{path}:{number} is no sample of a run", ADVICE)
+        if not with_accesses:
+            sample.pop("accesses", None)
         if not runs or sample["wall_s"] < runs[-1][-1]["wall_s"]:
             runs.append([])
         runs[-1].append(sample)
-    if not runs or len(runs[-1]) < 2:
-        raise NothingReadable(f"{path} has fewer than two samples of a run", _ADVICE)
-    _interpolate_tokens(runs[-1])
-    return _drawn_together(_thinned(runs[-1]), len(runs))
+    return runs
 
 
-_ADVICE = "Give a file that --metrics has written."
+ADVICE = "Give a file that --metrics has written."
 
 
 def _sample(line: str) -> dict[str, Any] | None:
@@ -91,7 +107,6 @@ def _sample(line: str) -> dict[str, Any] | None:
         complete = set(sample["seconds"]) == {phase.value for phase in Phase}
         complete &= set(sample["hits"]) == {tier.value for tier in Tier}
         complete &= all(isinstance(count, int) for count in (*counts, *known.values()))
-        sample.pop("accesses", None)  # not drawn, and most of the file
     except (ValueError, TypeError, KeyError):
         return None
     return sample if complete and isinstance(sample["written_bytes"], int) else None

@@ -22,10 +22,10 @@ class EvictionPolicy(Protocol):
         """Learn that `page`, present, was read by a step."""
 
     def weigh(self, page: PageId, mass: float) -> None:
-        """Learn how much attention a question paid to `page`, present. Most policies do not care.
+        """Learn how much attention a question paid to `page`. Most policies do not care.
 
         Args:
-            page: The page.
+            page: Present or not: a question weighs pages before it brings those that it found.
             mass: Softmax mass, summed over the layers and heads that were looked at; 0 or more.
         """
         return

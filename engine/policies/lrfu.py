@@ -8,11 +8,11 @@ Transactions on Computers 50(12), 2001.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable
 
 from engine.policies.base import EvictionPolicy
+from engine.policies.ranking import Ranking
 from engine.types import PageId
 
 HALF_LIFE = 4096
@@ -20,58 +20,38 @@ HALF_LIFE = 4096
 
 
 class LRFU(EvictionPolicy):
-    """A heap of worths; O(log pages) for every event.
+    """Pages by worth; O(log pages) for every event.
 
     All worths decay alike, so their order changes only by uses: a page is kept under the logarithm
     of its worth, taken back to the first use of all.
     """
 
     def __init__(self) -> None:
-        self._worth: dict[PageId, float] = {}
-        self._heap: list[tuple[float, PageId]] = []
-        """Smallest worth first; entries that are no page's present worth are stale."""
+        self._worth = Ranking[float]()
         self._uses = 0
 
     def admit(self, page: PageId) -> None:
         """Let `page` in with one use."""
         assert page not in self._worth
-        self._put(page, self._now())
+        self._worth.put(page, self._now())
 
     def touch(self, page: PageId) -> None:
         """Count a use."""
-        old, new = self._worth[page], self._now()
-        self._put(page, new + math.log2(1.0 + 2.0 ** (old - new)))
+        old, new = self._worth.of(page), self._now()
+        self._worth.put(page, new + math.log2(1.0 + 2.0 ** (old - new)))
 
     def _now(self) -> float:
         self._uses += 1
         return self._uses / HALF_LIFE
 
-    def _put(self, page: PageId, worth: float) -> None:
-        self._worth[page] = worth
-        heapq.heappush(self._heap, (worth, page))
-        if len(self._heap) > 4 * len(self._worth) + 64:
-            self._heap = [(worth, page) for page, worth in self._worth.items()]
-            heapq.heapify(self._heap)
-
     def remove(self, page: PageId) -> None:
         """Forget `page` and its uses."""
-        del self._worth[page]
+        self._worth.remove(page)
 
     def victim(self, may_leave: Callable[[PageId], bool]) -> PageId | None:
         """Give the page worth least that may leave."""
-        passed, found = [], None
-        while self._heap and found is None:
-            entry = heapq.heappop(self._heap)
-            worth, page = entry
-            if self._worth.get(page) != worth:
-                continue
-            passed.append(entry)
-            if may_leave(page):
-                found = page
-        for entry in passed:
-            heapq.heappush(self._heap, entry)
-        return found
+        return self._worth.lowest(may_leave)
 
     def pages(self) -> set[PageId]:
         """Every page present."""
-        return set(self._worth)
+        return self._worth.pages()

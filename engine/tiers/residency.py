@@ -141,12 +141,9 @@ class Residency:
             self.host.policy.touch(page)
 
     def weigh(self, page: PageId, mass: float) -> None:
-        """Tell the policies how much attention a question paid to the page."""
-        place = self._places[page]
-        if place.device is not None:
-            self.device.policy.weigh(page, mass)
-        if place.host is not None:
-            self.host.policy.weigh(page, mass)
+        """Tell the policies how much attention a question paid to the page, wherever it lies."""
+        self.device.policy.weigh(page, mass)
+        self.host.policy.weigh(page, mass)
 
     def take_device(
         self, page: PageId, after: SlotId | None, busy: Collection[PageId], *, evict: bool = True

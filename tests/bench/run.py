@@ -15,6 +15,7 @@ BENCHES = {
     "stream": [],
     "resume": [],
     "exact": ["--ram-share", "8"],
+    "evict": [],
 }
 
 

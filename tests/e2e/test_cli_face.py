@@ -62,6 +62,8 @@ def inputs(tmp_path: Path) -> Path:
         (["models"], 0),
         (["inspect", "s.kv"], 5),
         (["inspect", "a.txt", "--model", "model", "--offline"], 0),
+        (["bench", "--help"], 0),
+        (["bench", "evict", "none.jsonl"], 3),
         (["bogus"], 2),
     ],
 )

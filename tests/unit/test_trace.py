@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.trace import Access, AccessKind, AccessTrace
@@ -16,6 +16,7 @@ PAGES = st.lists(st.integers(0, 200), min_size=1, max_size=60).map(
 )
 
 
+@settings(deadline=None)
 @given(PAGES, st.sampled_from(sorted(AccessKind, key=lambda kind: kind.value)))
 def test_an_event_survives_as_json(pages: tuple[PageId, ...], kind: AccessKind) -> None:
     mass = tuple(0.25 for _ in pages) if kind is AccessKind.WEIGHED else ()
@@ -39,6 +40,10 @@ def test_neighbours_are_written_as_one_run() -> None:
         {"kind": "read", "pages": [[0, 10**12]]},
         {"kind": "read", "pages": [[-1, 1]]},
         {"kind": "weighed", "pages": [[0, 3]], "mass": [1.0]},
+        {"kind": "weighed", "pages": [[0, 3]]},
+        {"kind": "read", "pages": [[0, 1]], "mass": [1.0]},
+        {"kind": "weighed", "pages": [[0, 1]], "mass": [float("nan")]},
+        {"kind": "weighed", "pages": [[0, 1]], "mass": [-1.0]},
         [],
         None,
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import OverBudget
 from engine.memory.slot_pool import SlotPool
-from engine.policies import LRU
+from engine.policies import LRU, AttentionMass
 from engine.telemetry import Telemetry
 from engine.tiers.plan import DiskPlace
 from engine.tiers.residency import Arena, Residency
@@ -164,3 +164,17 @@ def test_the_books_notice_a_page_that_the_pool_does_not_know() -> None:
     residency.of(PageId(0)).device = None
     with pytest.raises(AssertionError):
         residency.check_integrity({PageId(0)})
+
+
+def test_policies_hear_of_attention_to_a_page_that_is_still_on_disk() -> None:
+    """A question weighs pages first, and brings those that it found into the tier then."""
+    residency = made(host=2)
+    residency.host.policy = AttentionMass()
+    add(residency, 0, 1, 2)
+    for page in range(3):
+        residency.settle(PageId(page), disk=DiskPlace(SegmentId(0), page))
+    residency.weigh(PageId(0), 0.5)
+    for page in range(3):
+        residency.take_host(PageId(page), ())
+    assert residency.of(PageId(0)).host is not None
+    assert residency.of(PageId(1)).host is None
