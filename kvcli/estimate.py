@@ -46,10 +46,19 @@ def reading_flops(
     return tokens * (2.0 * matrix_params + attention)
 
 
-def machine_speed(device: str) -> float:
-    """Operations per second to expect of a device kind, "cpu" or "cuda"."""
+def measured_speed(device: str) -> float | None:
+    """Operations per second of a device kind, "cpu" or "cuda", if one was measured here."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        return float(json.loads((cache_dir() / SPEED_FILE).read_text())[device])
+        speed = float(json.loads((cache_dir() / SPEED_FILE).read_text())[device])
+        return speed if speed > 0.0 else None
+    return None
+
+
+def machine_speed(device: str) -> float:
+    """Operations per second to expect of a device kind: as measured, else a rough figure."""
+    measured = measured_speed(device)
+    if measured is not None:
+        return measured
     if device == "cuda":
         return _CUDA
     flags = cpu_flags()

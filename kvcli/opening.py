@@ -18,6 +18,7 @@ from engine.lookup import ProbeWay
 from engine.model.load import LoadedModel
 from engine.session import SessionFile
 from engine.telemetry import Telemetry
+from kvcli.bring_back import describe, split_of
 from kvcli.calibration import calibrated
 from kvcli.conversation import Conversation
 from kvcli.corpus.source_map import SourceMap
@@ -133,7 +134,8 @@ def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) ->
             model = replace(model, lookup_layers=notes.lookup_layers)
         most = max(model.window, len(file.token_ids))
         engine = _engine(options, model, watched, file, stack, most, mode, work)
-        sequence = engine.resume()
+        again = _tokens_to_recompute(watched, model, engine, file, mode)
+        sequence = engine.resume(recompute=again, on_step=lambda _: watched.stop.check())
         sequence.local_window = mode.local_window
         conversation = mode.conversation(
             engine, builder, sequence, source_map, notes.document_tokens,
@@ -146,7 +148,7 @@ def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) ->
             dashboard=_show(options, watched, model, stack),
             stack=stack.pop_all(), stop=watched.stop, model=model, engine=engine,
             conversation=conversation, notes=notes, file=file, is_resumed=True,
-            reused_tokens=conversation.sequence.num_tokens,
+            reused_tokens=conversation.sequence.num_tokens - again, recomputed_tokens=again,
             warnings=(*((file.recovered,) if file.recovered else ()), *model.warnings),
             timings=Timings(load_s=load_s),
         )  # fmt: skip
@@ -244,6 +246,21 @@ def _engine(
     )
     stack.callback(engine.close)
     return engine
+
+
+def _tokens_to_recompute(
+    watched: _Watched, model: LoadedModel, engine: Engine, file: SessionFile, mode: Mode
+) -> int:
+    """How many leading tokens to compute again instead of reading their KV, and say why."""
+    if mode is not Mode.EXACT:
+        return 0  # hardly any of it is read
+    page_tokens = file.geometry.page_tokens
+    split = split_of(model, engine.memory_plan, file.path, file.kv_tokens, page_tokens)
+    if split is None:
+        return 0
+    say = watched.output.status if split.recomputed else watched.output.detail
+    say(describe(split))
+    return split.recomputed
 
 
 def _new_notes(

@@ -17,6 +17,7 @@ from engine.engine import Engine
 from engine.model.load import LoadedModel
 from engine.session import SessionFile
 from engine.telemetry import Telemetry
+from kvcli.bring_back import matrix_params
 from kvcli.conversation import Answer, Conversation, Ending
 from kvcli.dashboard import Dashboard
 from kvcli.estimate import reading_flops, remember_speed
@@ -25,9 +26,6 @@ from kvcli.options import RunOptions
 from kvcli.output import Interrupted, Output
 from kvcli.results import RunResult, SectionResult, Skipped, Timings, Usage, io_of, tiers_of
 from kvcli.stopping import StopRequest, StopRequested
-
-EMBEDDINGS = ("embed_tokens.weight", "lm_head.weight")
-"""Weights that reading a token hardly touches."""
 
 NOTE_SECONDS = 5.0
 """Longest time between two commits while notes on sections are made."""
@@ -83,12 +81,14 @@ class Run:
         """Read the documents, or finish reading them, and keep them."""
         started = time.monotonic()
         had_neutral = self.conversation.neutral is not None
-        waiting = len(self.conversation.sequence.token_ids) - self.reused_tokens
+        sequence = self.conversation.sequence
+        waiting = len(sequence.token_ids) - sequence.num_tokens
         self._require_space(waiting)
         computed = self.conversation.read("reading")
         if self.is_resumed:
-            self.recomputed_tokens = computed
-            self.output.status(f"{self.reused_tokens:,} tokens reused, {computed:,} recomputed")
+            self.recomputed_tokens += computed
+            again = self.recomputed_tokens
+            self.output.status(f"{self.reused_tokens:,} tokens reused, {again:,} recomputed")
         seconds = time.monotonic() - started
         self.timings = replace(self.timings, ingest_s=round(seconds, 3))
         if computed and not self.is_resumed:
@@ -100,12 +100,10 @@ class Run:
             self.save()
 
     def _reading_flops(self, tokens: int) -> float:
-        weights = self.model.model.named_parameters()
-        matrices = [w for name, w in weights if w.ndim == 2 and not name.endswith(EMBEDDINGS)]
         return reading_flops(
             tokens,
             is_bounded=self.conversation.sequence.local_window is not None,
-            matrix_params=sum(weight.numel() for weight in matrices),
+            matrix_params=matrix_params(self.model),
             num_layers=self.model.geometry.num_layers,
             num_heads=self.model.num_heads,
             head_dim=self.model.geometry.head_dim,
