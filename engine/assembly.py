@@ -193,4 +193,5 @@ def _memory(
             dtype=getattr(torch, geometry.dtype),
             device=model.device,
         ),
+        telemetry=telemetry,
     )

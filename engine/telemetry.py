@@ -2,19 +2,22 @@
 
 Owns counters and the clock. Knows nothing of screens or files; readers take a `Sample`.
 
-Invariants: compute + stall + idle is the wall clock, because the engine's thread is in exactly one
+Invariants: compute + stalls + idle is the wall clock, because the engine's thread is in exactly one
 phase at any time; the pages of the tiers sum to the total, because the tier stack publishes them as
 one value.
+
+The one lock that the engine's thread can find taken by an I/O thread is the one in here, so the
+wait for it is booked here too (`Phase.LOCK`). The session file has locks of its own: the engine's
+thread meets them in a commit alone, when the writer has nothing left to do.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from types import TracebackType
 
 from engine.trace import AccessTrace
 from engine.types import Tier
@@ -28,7 +31,17 @@ class Phase(Enum):
     READ = "read"
     """Waiting for pages from disk."""
     WRITE = "write"
-    """Waiting for the writer: back-pressure or a commit."""
+    """Back-pressure: waiting for a free write buffer."""
+    COMMIT = "commit"
+    """Making a checkpoint durable: queued writes, then the commit itself."""
+    DECODE = "decode"
+    """Bringing up pages at rest: rotating, decoding and copying them. On CUDA, starting that."""
+    LOCK = "lock"
+    """Waiting for a lock that another thread holds."""
+
+
+STALLS = tuple(phase for phase in Phase if phase not in (Phase.IDLE, Phase.COMPUTE))
+"""The causes of a stall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +79,8 @@ class Sample:
 
     @property
     def stall_s(self) -> float:
-        """Seconds the engine's thread waited for I/O."""
-        return self.seconds[Phase.READ] + self.seconds[Phase.WRITE]
+        """Seconds the engine's thread did not compute although it had to, for whatever cause."""
+        return sum(self.seconds[cause] for cause in STALLS)
 
 
 @dataclass(slots=True)
@@ -88,22 +101,35 @@ class Telemetry:
     trace: AccessTrace = field(default_factory=AccessTrace)
     """Which pages were read, for whoever compares policies."""
 
-    @contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
-        """Book the time inside to `phase`; the engine's thread only. The inner one counts."""
-        outer = self._switch(phase)
-        try:
-            yield
-        finally:
-            self._switch(outer)
+    def phase(self, phase: Phase) -> _Span:
+        """Book the time inside a `with` to `phase`; the engine's thread only. The inner one counts.
 
-    def _switch(self, phase: Phase) -> Phase:
-        with self._lock:
+        The outer phase goes on when the inner one ends, also by an error.
+        """
+        return _Span(self, phase)
+
+    def switch(self, phase: Phase) -> Phase:
+        """Begin a phase and give the one that ends; `phase` does this in pairs."""
+        self._take_lock()
+        try:
             now = time.monotonic()
             self._seconds[self._phase] += now - self._since
             self._since = now
             outer, self._phase = self._phase, phase
+        finally:
+            self._lock.release()
         return outer
+
+    def _take_lock(self) -> None:
+        """Take the lock and book the wait for it, if there is any; the engine's thread only."""
+        if self._lock.acquire(blocking=False):
+            return
+        asked = time.monotonic()
+        self._lock.acquire()
+        now = time.monotonic()
+        self._seconds[self._phase] += asked - self._since
+        self._seconds[Phase.LOCK] += now - asked
+        self._since = now
 
     def count_read(self, num_bytes: int) -> None:
         """Book bytes read from disk; any thread."""
@@ -116,10 +142,13 @@ class Telemetry:
             self._written_bytes += num_bytes
 
     def count_hits(self, hits: dict[Tier, int]) -> None:
-        """Book pages that a step read, by the tier that served them first."""
-        with self._lock:
+        """Book pages that a step read, by the tier that served them first; the engine's thread."""
+        self._take_lock()
+        try:
             for tier, pages in hits.items():
                 self._hits[tier] += pages
+        finally:
+            self._lock.release()
 
     def count_decoded(self) -> None:
         """Book one token of an answer."""
@@ -154,3 +183,23 @@ class Telemetry:
                 task=task,
                 decoded_tokens=self._decoded_tokens,
             )
+
+
+class _Span:
+    """A stretch of time in one phase. No generator: it is entered thousands of times a second."""
+
+    __slots__ = ("_outer", "_phase", "_telemetry")
+
+    def __init__(self, telemetry: Telemetry, phase: Phase) -> None:
+        self._telemetry, self._phase = telemetry, phase
+
+    def __enter__(self) -> None:
+        self._outer = self._telemetry.switch(self._phase)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._telemetry.switch(self._outer)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.telemetry import Phase, Sample
+from engine.telemetry import STALLS, Phase, Sample
 from engine.types import Tier
 from kvcli.sizes import format_clock, format_size
 
@@ -169,7 +169,7 @@ def closing_line(sample: Sample) -> str:
         f"read {format_size(sample.read_bytes)}, wrote {format_size(sample.written_bytes)}"
     )
     spent = time_shares(sample)
-    stall = spent[Phase.READ] + spent[Phase.WRITE]
+    stall = sum(spent[cause] for cause in STALLS)
     parts.append(
         f"compute {spent[Phase.COMPUTE]:.0%} stall {stall:.0%} idle {spent[Phase.IDLE]:.0%}"
     )

@@ -64,6 +64,11 @@ class PartLayout:
         """What is read from disk, each with the index within the part of its first page."""
         return tuple((piece.first_page, piece.run) for piece in self.pieces if piece.run)
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether any page lies at rest, below the device tier."""
+        return any(piece.tier is not Tier.DEVICE for piece in self.pieces)
+
 
 def layout_part(plan: StepPlan | None, part: PartPlan) -> PartLayout:
     """Work out how a part is gathered.

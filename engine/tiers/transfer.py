@@ -132,12 +132,12 @@ class Transfer:
             self._free.put(buffer)
 
     def drain(self) -> None:
-        """Wait until every queued write is with the file.
+        """Wait until every queued write is with the file, for a commit.
 
         Raises:
             StorageError: A write failed, or the writer does not answer.
         """
-        with self._telemetry.phase(Phase.WRITE):
+        with self._telemetry.phase(Phase.COMMIT):
             for _, write in self._queued:
                 self._wait(write, "write")
         self._queued.clear()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine import telemetry
-from engine.telemetry import Phase, Telemetry, TierUse
+from engine.telemetry import STALLS, Phase, Telemetry, TierUse
 from engine.types import Tier
 
 
@@ -18,6 +23,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
     monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
+
+
+@dataclass
+class Clock:
+    now: float = 0
+
+
+@dataclass
+class HeldLock:
+    """Never free at once; each wait for it takes some seconds of a clock."""
+
+    clock: list[float]
+    seconds: float
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if blocking:
+            self.clock[0] += self.seconds
+        return blocking
+
+    def release(self) -> None:
+        pass
 
 
 def started(clock: list[float]) -> Telemetry:
@@ -36,9 +62,46 @@ def test_the_inner_phase_counts(clock: list[float]) -> None:
             clock[0] += 16
     clock[0] += 32
     sample = made.sample()
-    assert sample.seconds == {Phase.IDLE: 33, Phase.COMPUTE: 10, Phase.READ: 4, Phase.WRITE: 16}
+    booked = {Phase.IDLE: 33, Phase.COMPUTE: 10, Phase.READ: 4, Phase.WRITE: 16}
+    assert sample.seconds == dict.fromkeys(Phase, 0) | booked
     assert sample.stall_s == 20
     assert sum(sample.seconds.values()) == sample.wall_s == 63
+
+
+@given(st.lists(st.tuples(st.sampled_from(Phase), st.integers(0, 9)), max_size=30), st.data())
+def test_every_second_is_in_exactly_one_phase(
+    walk: list[tuple[Phase, int]], data: st.DataObject
+) -> None:
+    """Phases within phases, ending in any order, beside a model that counts by hand."""
+    clock = Clock()
+    with patch.object(telemetry, "time", SimpleNamespace(monotonic=lambda: clock.now)):
+        made, expected = Telemetry(_start=0, _since=0), dict.fromkeys(Phase, 0)
+        open_now: list[tuple[Phase, AbstractContextManager[None]]] = []
+        for phase, seconds in walk:
+            if open_now and data.draw(st.booleans()):
+                open_now.pop()[1].__exit__(None, None, None)
+            else:
+                span = made.phase(phase)
+                span.__enter__()
+                open_now.append((phase, span))
+            clock.now += seconds
+            expected[open_now[-1][0] if open_now else Phase.IDLE] += seconds
+            sample = made.sample()
+            assert sample.seconds == expected
+            assert sum(sample.seconds.values()) == sample.wall_s
+            assert sample.stall_s == sum(expected[cause] for cause in STALLS)
+
+
+def test_waiting_for_a_lock_is_a_stall_of_its_own(clock: list[float]) -> None:
+    """Another thread holds the lock for 7 s while the engine's thread changes its phase."""
+    made = started(clock)
+    made._lock = HeldLock(clock, 7)
+    with made.phase(Phase.COMPUTE):
+        clock[0] += 2
+    made._lock = threading.Lock()
+    sample = made.sample()
+    assert (sample.seconds[Phase.COMPUTE], sample.seconds[Phase.LOCK]) == (2, 14)
+    assert sum(sample.seconds.values()) == sample.wall_s == 16
 
 
 def test_a_sample_in_the_middle_of_a_phase_counts_it_so_far(clock: list[float]) -> None:
