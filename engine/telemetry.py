@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
@@ -44,6 +46,26 @@ STALLS = tuple(phase for phase in Phase if phase not in (Phase.IDLE, Phase.COMPU
 """The causes of a stall."""
 
 
+class Link(Enum):
+    """A way that pages take between two tiers."""
+
+    HOST_TO_DEVICE = "host_to_device"
+    """Pages at rest in RAM, rotated into the device tier or into scratch there."""
+    DISK_TO_HOST = "disk_to_host"
+    HOST_TO_DISK = "host_to_disk"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """One link; sums since the start."""
+
+    moved_bytes: int = 0
+    moves: int = 0
+    """Pieces of I/O, or attention parts brought up."""
+    busy_s: float = 0.0
+    """Seconds that at least one thread was moving: checksums count, waiting for a turn does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class TierUse:
     """One tier at one moment."""
@@ -68,8 +90,7 @@ class Sample:
     total_pages: int
     hits: dict[Tier, int]
     """Pages read by steps, by the tier that served them."""
-    read_bytes: int
-    written_bytes: int
+    links: dict[Link, LinkUse]
     tokens_done: int
     """Tokens of the current task that have KV."""
     tokens_total: int
@@ -78,9 +99,35 @@ class Sample:
     decoded_tokens: int
 
     @property
+    def read_bytes(self) -> int:
+        """Bytes read from the disk tier."""
+        return self.links[Link.DISK_TO_HOST].moved_bytes
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written to the disk tier."""
+        return self.links[Link.HOST_TO_DISK].moved_bytes
+
+    @property
     def stall_s(self) -> float:
         """Seconds the engine's thread did not compute although it had to, for whatever cause."""
         return sum(self.seconds[cause] for cause in STALLS)
+
+
+@dataclass(slots=True)
+class _LinkCount:
+    """What one link has moved so far, and who is moving now."""
+
+    moved_bytes: int = 0
+    moves: int = 0
+    busy_s: float = 0.0
+    threads: int = 0
+    since: float = 0.0
+    """When the first of the threads began."""
+
+    def use(self, now: float) -> LinkUse:
+        running = now - self.since if self.threads else 0.0
+        return LinkUse(self.moved_bytes, self.moves, self.busy_s + running)
 
 
 @dataclass(slots=True)
@@ -94,8 +141,9 @@ class Telemetry:
     _seconds: dict[Phase, float] = field(default_factory=lambda: dict.fromkeys(Phase, 0.0))
     _tiers: tuple[tuple[TierUse, ...], int] = ((), 0)
     _hits: dict[Tier, int] = field(default_factory=lambda: dict.fromkeys(Tier, 0))
-    _read_bytes: int = 0
-    _written_bytes: int = 0
+    _links: dict[Link, _LinkCount] = field(
+        default_factory=lambda: {link: _LinkCount() for link in Link}
+    )
     _task: tuple[str, int, int] = ("", 0, 0)
     _decoded_tokens: int = 0
     trace: AccessTrace = field(default_factory=AccessTrace)
@@ -108,14 +156,33 @@ class Telemetry:
         """
         return _Span(self, phase)
 
-    def switch(self, phase: Phase) -> Phase:
-        """Begin a phase and give the one that ends; `phase` does this in pairs."""
+    def bring_up(self, num_bytes: int) -> _Span:
+        """As `phase` with DECODE: so many bytes at rest come up to the device in one go.
+
+        They and the time count for the link, unless the work fails.
+        """
+        return _Span(self, Phase.DECODE, num_bytes)
+
+    def switch(self, phase: Phase, brought_up: int | None = None) -> Phase:
+        """Begin a phase and give the one that ends; `phase` and `bring_up` do this in pairs.
+
+        Args:
+            phase: What begins.
+            brought_up: Bytes at rest that the phase which ends has brought up, if that was its
+                work.
+        """
         self._take_lock()
         try:
             now = time.monotonic()
-            self._seconds[self._phase] += now - self._since
+            spent = now - self._since
+            self._seconds[self._phase] += spent
             self._since = now
             outer, self._phase = self._phase, phase
+            if brought_up is not None:
+                link = self._links[Link.HOST_TO_DEVICE]
+                link.moved_bytes += brought_up
+                link.moves += 1
+                link.busy_s += spent
         finally:
             self._lock.release()
         return outer
@@ -131,15 +198,34 @@ class Telemetry:
         self._seconds[Phase.LOCK] += now - asked
         self._since = now
 
-    def count_read(self, num_bytes: int) -> None:
-        """Book bytes read from disk; any thread."""
+    @contextmanager
+    def busy(self, link: Link) -> Iterator[None]:
+        """Book the time inside as time that the link is used, once for all threads; any thread."""
+        count = self._links[link]
         with self._lock:
-            self._read_bytes += num_bytes
+            if not count.threads:
+                count.since = time.monotonic()
+            count.threads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                count.threads -= 1
+                if not count.threads:
+                    count.busy_s += time.monotonic() - count.since
+
+    def count_read(self, num_bytes: int) -> None:
+        """Book one read from disk; any thread."""
+        self._count(Link.DISK_TO_HOST, num_bytes)
 
     def count_written(self, num_bytes: int) -> None:
-        """Book bytes written to disk; any thread."""
+        """Book one write to disk; any thread."""
+        self._count(Link.HOST_TO_DISK, num_bytes)
+
+    def _count(self, link: Link, num_bytes: int) -> None:
         with self._lock:
-            self._written_bytes += num_bytes
+            self._links[link].moved_bytes += num_bytes
+            self._links[link].moves += 1
 
     def count_hits(self, hits: dict[Tier, int]) -> None:
         """Book pages that a step read, by the tier that served them first; the engine's thread."""
@@ -176,8 +262,7 @@ class Telemetry:
                 tiers=tiers,
                 total_pages=total_pages,
                 hits=dict(self._hits),
-                read_bytes=self._read_bytes,
-                written_bytes=self._written_bytes,
+                links={link: count.use(now) for link, count in self._links.items()},
                 tokens_done=done,
                 tokens_total=total,
                 task=task,
@@ -188,10 +273,10 @@ class Telemetry:
 class _Span:
     """A stretch of time in one phase. No generator: it is entered thousands of times a second."""
 
-    __slots__ = ("_outer", "_phase", "_telemetry")
+    __slots__ = ("_brings_up", "_outer", "_phase", "_telemetry")
 
-    def __init__(self, telemetry: Telemetry, phase: Phase) -> None:
-        self._telemetry, self._phase = telemetry, phase
+    def __init__(self, telemetry: Telemetry, phase: Phase, brings_up: int | None = None) -> None:
+        self._telemetry, self._phase, self._brings_up = telemetry, phase, brings_up
 
     def __enter__(self) -> None:
         self._outer = self._telemetry.switch(self._phase)
@@ -202,4 +287,4 @@ class _Span:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._telemetry.switch(self._outer)
+        self._telemetry.switch(self._outer, self._brings_up if error is None else None)

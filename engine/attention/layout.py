@@ -65,9 +65,9 @@ class PartLayout:
         return tuple((piece.first_page, piece.run) for piece in self.pieces if piece.run)
 
     @property
-    def has_rest(self) -> bool:
-        """Whether any page lies at rest, below the device tier."""
-        return any(piece.tier is not Tier.DEVICE for piece in self.pieces)
+    def pages_at_rest(self) -> int:
+        """How many pages lie below the device tier."""
+        return sum(piece.num_pages for piece in self.pieces if piece.tier is not Tier.DEVICE)
 
 
 def layout_part(plan: StepPlan | None, part: PartPlan) -> PartLayout:

@@ -15,7 +15,6 @@ from torch import Tensor
 from engine.attention.layout import PartLayout, layout_part
 from engine.attention.source import TierMemory, at_rest
 from engine.model.hook import LayerSpec
-from engine.telemetry import Phase
 from engine.tiers.plan import PartPlan
 from engine.tiers.transfer import ReadJob, StreamBuffer
 from engine.types import Part
@@ -61,7 +60,8 @@ def probe(
             spec, scores = layers[layer], PageScores(queries[layer], num_pages)
             for part, layout in zip(parts, layouts, strict=True):
                 staged = next(stream) if stream is not None and layout.runs else None
-                with memory.telemetry.phase(Phase.DECODE):
+                num_bytes = layout.pages_at_rest * memory.geometry.page_slice_bytes
+                with memory.telemetry.bring_up(num_bytes):
                     keys = _keys_at_rest(memory, part, layout, layer, staged)
                 scores.add(
                     page_lse(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.attention.layout import PartLayout, Piece, layout_part
 from engine.model.rope import Rope
-from engine.telemetry import Phase, Telemetry
+from engine.telemetry import Telemetry
 from engine.tiers.device import DeviceTier
 from engine.tiers.host import HostTier
 from engine.tiers.plan import PartPlan, StepPlan
@@ -108,8 +108,9 @@ class PastReader:
         part, layout = self._plan.parts[index], self._layouts[index]
         staged = next(self._stream) if self._stream is not None and layout.runs else None
         device, count = self._memory.device, part.num_tokens
-        if layout.has_rest:
-            with self._memory.telemetry.phase(Phase.DECODE):
+        if pages := layout.pages_at_rest:
+            num_bytes = pages * len(Part) * self._memory.geometry.page_slice_bytes
+            with self._memory.telemetry.bring_up(num_bytes):
                 self._gather(part, layout, staged, layer, rope_index)
         elif layout.first_slot is None:
             self._gather(part, layout, staged, layer, rope_index)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from engine.errors import StorageError
 from engine.session import SessionFile
-from engine.telemetry import Phase, Telemetry
+from engine.telemetry import Link, Phase, Telemetry
 from engine.tiers.disk import PageBuffer, PageRun, read_run, write_run
 from engine.types import KVGeometry, Part, SegmentId
 
@@ -124,7 +124,9 @@ class Transfer:
     def _write(self, buffer: PageBuffer, run: PageRun, half: Part, layer: int) -> None:
         try:
             self._raise_failure()
-            self._telemetry.count_written(write_run(self._file, run, half, layer, buffer))
+            with self._telemetry.busy(Link.HOST_TO_DISK):
+                num_bytes = write_run(self._file, run, half, layer, buffer)
+            self._telemetry.count_written(num_bytes)
         except BaseException as error:
             self._failure = error
             raise
@@ -198,7 +200,9 @@ class Transfer:
             if segment == run.segment:
                 write.result()
         self._raise_failure()
-        self._telemetry.count_read(read_run(self._file, run, half, layer, into, first))
+        with self._telemetry.busy(Link.DISK_TO_HOST):
+            num_bytes = read_run(self._file, run, half, layer, into, first)
+        self._telemetry.count_read(num_bytes)
 
     def _wait(self, future: Future[None], what: str) -> None:
         try:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import telemetry
-from engine.telemetry import STALLS, Phase, Telemetry, TierUse
+from engine.telemetry import STALLS, Link, LinkUse, Phase, Telemetry, TierUse
 from engine.types import Tier
 
 
@@ -148,6 +148,46 @@ def test_everything_counted_is_in_the_sample() -> None:
     assert sample.hits == {Tier.DEVICE: 0, Tier.HOST: 5, Tier.DISK: 2}
     assert (sample.task, sample.tokens_done, sample.tokens_total) == ("reading", 5, 9)
     assert (sample.tiers, sample.total_pages) == (tiers, 7)
+
+
+def test_a_link_is_busy_while_any_thread_moves(clock: list[float]) -> None:
+    """Two reads that overlap are one stretch of time; what runs now counts so far."""
+    made = started(clock)
+    clock[0] += 5
+    first, second = made.busy(Link.DISK_TO_HOST), made.busy(Link.DISK_TO_HOST)
+    first.__enter__()
+    clock[0] += 2
+    second.__enter__()
+    clock[0] += 1
+    first.__exit__(None, None, None)
+    clock[0] += 3
+    assert made.sample().links[Link.DISK_TO_HOST].busy_s == 6
+    second.__exit__(None, None, None)
+    clock[0] += 9
+    assert made.sample().links[Link.DISK_TO_HOST] == LinkUse(0, 0, 6)
+    assert made.sample().links[Link.HOST_TO_DISK] == LinkUse()
+
+
+def test_a_read_that_fails_leaves_its_link_idle(clock: list[float]) -> None:
+    made = started(clock)
+    with pytest.raises(OSError), made.busy(Link.DISK_TO_HOST):
+        clock[0] += 1
+        raise OSError
+    clock[0] += 1
+    assert made.sample().links[Link.DISK_TO_HOST].busy_s == 1
+
+
+def test_what_comes_up_counts_for_its_link_and_as_a_stall(clock: list[float]) -> None:
+    made = started(clock)
+    with made.phase(Phase.COMPUTE):
+        with made.bring_up(100):
+            clock[0] += 3
+        with pytest.raises(RuntimeError), made.bring_up(100):
+            clock[0] += 2
+            raise RuntimeError
+    sample = made.sample()
+    assert sample.links[Link.HOST_TO_DEVICE] == LinkUse(100, 1, 3)
+    assert sample.seconds[Phase.DECODE] == 5
 
 
 def test_threads_lose_no_bytes() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from engine.telemetry import Phase, Sample, Telemetry, TierUse
+from engine.telemetry import Link, LinkUse, Phase, Sample, Telemetry, TierUse
 from engine.types import Tier
 from kvcli import dashboard
 from kvcli.dashboard import Dashboard, choose_mode
@@ -21,7 +21,8 @@ from kvcli.progress import History, Rates, closing_line, hits_and_misses, progre
 MB = 1_000_000
 SAMPLE = Sample(
     wall_s=10.0,
-    seconds={Phase.IDLE: 0.1, Phase.COMPUTE: 9.7, Phase.READ: 0.15, Phase.WRITE: 0.05},
+    seconds=dict.fromkeys(Phase, 0.0)
+    | {Phase.IDLE: 0.1, Phase.COMPUTE: 9.7, Phase.READ: 0.15, Phase.WRITE: 0.05},
     tiers=(
         TierUse("device", 200 * MB, 150 * MB, 118, 4),
         TierUse("host", 100 * MB, 10 * MB, 8, 2),
@@ -29,8 +30,11 @@ SAMPLE = Sample(
     ),
     total_pages=193,
     hits={Tier.DEVICE: 900, Tier.HOST: 60, Tier.DISK: 40},
-    read_bytes=3 * MB,
-    written_bytes=188 * MB,
+    links={
+        Link.HOST_TO_DEVICE: LinkUse(9 * MB, 30, 0.02),
+        Link.DISK_TO_HOST: LinkUse(3 * MB, 12, 0.2),
+        Link.HOST_TO_DISK: LinkUse(188 * MB, 960, 1.5),
+    },
     tokens_done=12_345,
     tokens_total=12_345,
     task="ingest",
@@ -83,7 +87,7 @@ def test_a_miss_of_a_tier_is_a_hit_further_down() -> None:
 
 def test_speeds_and_the_time_left_come_from_the_last_samples() -> None:
     history = History()
-    first = replace(SAMPLE, wall_s=10.0, tokens_done=1000, read_bytes=0, written_bytes=0)
+    first = replace(SAMPLE, wall_s=10.0, tokens_done=1000)
     assert history.add(first) == Rates()
     later = replace(first, wall_s=12.0, tokens_done=3000, read_bytes=4, written_bytes=10)
     rates = history.add(later)
