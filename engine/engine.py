@@ -89,8 +89,13 @@ class Engine:
         file = self._parts.file
         assert file is None or not (self._stack.pool.live() or file.kv_tokens), "the file is taken"
         sequence = self._empty_sequence()
-        self._lookup.follow(sequence)
+        self._follow(sequence)
         return sequence
+
+    def _follow(self, sequence: Sequence) -> None:
+        """Take a sequence for the main one."""
+        self._stack.residency.main = sequence.table
+        self._lookup.follow(sequence)
 
     def side_sequence(self) -> Sequence:
         """Make an empty sequence beside the main one; it stays in memory."""
@@ -117,7 +122,7 @@ class Engine:
         if file.tail_tokens:
             slot = self._stack.residency.need_host(sequence.table.pages[-1], ())
             file.read_tail(self._memory.host.bytes_of(slot))
-        self._lookup.follow(sequence)
+        self._follow(sequence)
         return sequence
 
     def fork(self, sequence: Sequence) -> Sequence:

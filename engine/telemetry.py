@@ -18,100 +18,38 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from types import TracebackType
 
+from engine.sample import (
+    STALLS,
+    Link,
+    LinkUse,
+    MapCell,
+    Phase,
+    ResidencyMap,
+    Sample,
+    TierUse,
+)
 from engine.trace import AccessTrace
 from engine.types import Tier
 
+__all__ = [
+    "STALLS",
+    "Link",
+    "LinkUse",
+    "MapCell",
+    "Phase",
+    "ResidencyMap",
+    "Sample",
+    "Telemetry",
+    "TierUse",
+]
 
-class Phase(Enum):
-    """What the engine's thread is doing. Everything but COMPUTE and IDLE is a stall."""
+MAP_SECONDS = 0.25
+"""Shortest time between two residency maps."""
 
-    IDLE = "idle"
-    COMPUTE = "compute"
-    READ = "read"
-    """Waiting for pages from disk."""
-    WRITE = "write"
-    """Back-pressure: waiting for a free write buffer."""
-    COMMIT = "commit"
-    """Making a checkpoint durable: queued writes, then the commit itself."""
-    DECODE = "decode"
-    """Bringing up pages at rest: rotating, decoding and copying them. On CUDA, starting that."""
-    LOCK = "lock"
-    """Waiting for a lock that another thread holds."""
-
-
-STALLS = tuple(phase for phase in Phase if phase not in (Phase.IDLE, Phase.COMPUTE))
-"""The causes of a stall."""
-
-
-class Link(Enum):
-    """A way that pages take between two tiers."""
-
-    HOST_TO_DEVICE = "host_to_device"
-    """Pages at rest in RAM, rotated into the device tier or into scratch there."""
-    DISK_TO_HOST = "disk_to_host"
-    HOST_TO_DISK = "host_to_disk"
-
-
-@dataclass(frozen=True, slots=True)
-class LinkUse:
-    """One link; sums since the start."""
-
-    moved_bytes: int = 0
-    moves: int = 0
-    """Pieces of I/O, or attention parts brought up."""
-    busy_s: float = 0.0
-    """Seconds that at least one thread was moving: checksums count, waiting for a turn does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class TierUse:
-    """One tier at one moment."""
-
-    name: str
-    capacity_bytes: int | None
-    """None: bounded by the disk alone."""
-    used_bytes: int
-    """Bytes of every copy that lies here."""
-    pages: int
-    """Pages whose fastest copy lies here."""
-    evictions: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Everything at one moment; sums since the start."""
-
-    wall_s: float
-    seconds: dict[Phase, float]
-    tiers: tuple[TierUse, ...]
-    total_pages: int
-    hits: dict[Tier, int]
-    """Pages read by steps, by the tier that served them."""
-    links: dict[Link, LinkUse]
-    tokens_done: int
-    """Tokens of the current task that have KV."""
-    tokens_total: int
-    """Tokens of the current task."""
-    task: str
-    decoded_tokens: int
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes read from the disk tier."""
-        return self.links[Link.DISK_TO_HOST].moved_bytes
-
-    @property
-    def written_bytes(self) -> int:
-        """Bytes written to the disk tier."""
-        return self.links[Link.HOST_TO_DISK].moved_bytes
-
-    @property
-    def stall_s(self) -> float:
-        """Seconds the engine's thread did not compute although it had to, for whatever cause."""
-        return sum(self.seconds[cause] for cause in STALLS)
+MAP_SHARE = 0.01
+"""Most of the engine's time that drawing them may take."""
 
 
 @dataclass(slots=True)
@@ -139,13 +77,18 @@ class Telemetry:
     _since: float = field(default_factory=time.monotonic)
     _phase: Phase = Phase.IDLE
     _seconds: dict[Phase, float] = field(default_factory=lambda: dict.fromkeys(Phase, 0.0))
-    _tiers: tuple[tuple[TierUse, ...], int] = ((), 0)
+    _residency: tuple[tuple[TierUse, ...], int, tuple[int, ...]] = ((), 0, ())
     _hits: dict[Tier, int] = field(default_factory=lambda: dict.fromkeys(Tier, 0))
     _links: dict[Link, _LinkCount] = field(
         default_factory=lambda: {link: _LinkCount() for link in Link}
     )
     _task: tuple[str, int, int] = ("", 0, 0)
     _decoded_tokens: int = 0
+    _map: ResidencyMap | None = None
+    _map_cells: int | None = None
+    """Cells that somebody has asked for since the last map."""
+    _map_begun: float = 0.0
+    _map_due: float = 0.0
     trace: AccessTrace = field(default_factory=AccessTrace)
     """Which pages were read, for whoever compares policies."""
 
@@ -240,9 +183,32 @@ class Telemetry:
         """Book one token of an answer."""
         self._decoded_tokens += 1
 
-    def publish_tiers(self, tiers: tuple[TierUse, ...], total_pages: int) -> None:
+    def publish_tiers(
+        self, tiers: tuple[TierUse, ...], total_pages: int, reuse: tuple[int, ...] = ()
+    ) -> None:
         """Replace the residency; one assignment, so no reader sees half of it."""
-        self._tiers = (tiers, total_pages)
+        self._residency = (tiers, total_pages, reuse)
+
+    # -- the residency map: drawn by the engine's thread, and only if somebody looks ------------
+
+    def ask_map(self, num_cells: int) -> ResidencyMap | None:
+        """Give the newest map, if there is any, and ask for a newer one of so many cells at most;
+        any thread."""
+        self._map_cells = num_cells
+        return self._map
+
+    def wanted_map(self) -> int | None:
+        """Say of how many cells a map is wanted now; None: of none. The engine's thread only."""
+        if self._map_cells is None:
+            return None
+        self._map_begun = time.monotonic()
+        return self._map_cells if self._map_begun >= self._map_due else None
+
+    def publish_map(self, drawn: ResidencyMap) -> None:
+        """Give the map that `wanted_map` has asked for; the engine's thread only."""
+        self._map, self._map_cells = drawn, None
+        now = time.monotonic()
+        self._map_due = now + max(MAP_SECONDS, (now - self._map_begun) / MAP_SHARE)
 
     def publish_task(self, task: str, done: int, total: int) -> None:
         """Say what is being worked on and how far it is, tokens."""
@@ -254,7 +220,7 @@ class Telemetry:
             now = time.monotonic()
             seconds = dict(self._seconds)
             seconds[self._phase] += now - self._since
-            tiers, total_pages = self._tiers
+            tiers, total_pages, reuse = self._residency
             task, done, total = self._task
             return Sample(
                 wall_s=now - self._start,
@@ -262,6 +228,7 @@ class Telemetry:
                 tiers=tiers,
                 total_pages=total_pages,
                 hits=dict(self._hits),
+                reuse=reuse,
                 links={link: count.use(now) for link, count in self._links.items()},
                 tokens_done=done,
                 tokens_total=total,

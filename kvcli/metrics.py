@@ -4,9 +4,10 @@ Owns the file and its thread. A line has the fields of `engine.telemetry.Sample`
 start of the run: `wall_s`, `task`, `tokens_done`, `tokens_total`, `decoded_tokens`, `total_pages`,
 `seconds` by phase (compute, the stalls read, write, commit, decode and lock, idle), `hits` by tier,
 `links`, each with `moved_bytes`, `moves` and `busy_s`, and `tiers`, each with `name`,
-`capacity_bytes`, `used_bytes`, `pages`, `evictions`. `read_bytes` and `written_bytes` are those of
-the disk tier, as in `links`. Beside them stand the `accesses` since the line before, see
-`engine.trace`: which pages were made, read, weighed and dropped, in order.
+`capacity_bytes`, `used_bytes`, `pages`, `evictions`, `hot_pages`, `hot_bytes`. `reuse` counts page
+reads by how many steps the read before lay back, in powers of two. `read_bytes` and `written_bytes`
+are those of the disk tier, as in `links`. Beside them stand the `accesses` since the line before,
+see `engine.trace`: which pages were made, read, weighed and dropped, in order.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def sample_json(sample: Sample) -> dict[str, Any]:
         "links": {link.value: _link_json(use) for link, use in sample.links.items()},
         "seconds": {phase.value: round(spent, 4) for phase, spent in sample.seconds.items()},
         "hits": {tier.value: pages for tier, pages in sample.hits.items()},
+        "reuse": list(sample.reuse),
         "tiers": [dataclasses.asdict(use) for use in sample.tiers],
     }
 

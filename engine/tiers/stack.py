@@ -234,6 +234,7 @@ class TierStack:
         sources = [self._kept(self._source_at_rest(page), busy, evict=evict) for page in originals]
         for source in sources:
             self.residency.touch(source.page, source.tier)
+        self.residency.end_step()
         self.residency.telemetry.trace.read(originals)
         each = self.part_tokens // size
         groups = [tuple(sources[i : i + each]) for i in range(0, len(sources), each)]
@@ -291,6 +292,7 @@ class TierStack:
             for source in part.sources:
                 hits[source.tier] += 1
                 self.residency.touch(source.page, source.tier)
+        self.residency.end_step()
         trace = self.residency.telemetry.trace
         if trace.is_on:
             trace.read(source.page for part in plan.parts for source in part.sources)

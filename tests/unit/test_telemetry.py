@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import telemetry
-from engine.telemetry import STALLS, Link, LinkUse, Phase, Telemetry, TierUse
+from engine.telemetry import (
+    STALLS,
+    Link,
+    LinkUse,
+    MapCell,
+    Phase,
+    ResidencyMap,
+    Telemetry,
+    TierUse,
+)
 from engine.types import Tier
 
 
@@ -188,6 +197,36 @@ def test_what_comes_up_counts_for_its_link_and_as_a_stall(clock: list[float]) ->
     sample = made.sample()
     assert sample.links[Link.HOST_TO_DEVICE] == LinkUse(100, 1, 3)
     assert sample.seconds[Phase.DECODE] == 5
+
+
+def test_a_map_is_drawn_only_for_somebody_who_looks(clock: list[float]) -> None:
+    made, drawn = started(clock), ResidencyMap((MapCell(Tier.DISK, False),), 1)
+    assert made.wanted_map() is None
+    assert made.ask_map(80) is None
+    assert made.wanted_map() == 80
+    made.publish_map(drawn)
+    clock[0] += 100
+    assert made.wanted_map() is None, "nobody has asked since"
+    assert made.ask_map(80) is drawn
+
+
+def test_maps_come_at_most_four_times_a_second_and_take_little_of_it(clock: list[float]) -> None:
+    made, drawn = started(clock), ResidencyMap((), 0)
+    made.ask_map(80)
+    assert made.wanted_map() == 80
+    made.publish_map(drawn)
+    made.ask_map(80)
+    clock[0] += telemetry.MAP_SECONDS - 0.125
+    assert made.wanted_map() is None
+    clock[0] += 0.125
+    assert made.wanted_map() == 80
+    clock[0] += 1  # so long did it take to draw this one
+    made.publish_map(drawn)
+    made.ask_map(80)
+    clock[0] += 99
+    assert made.wanted_map() is None
+    clock[0] += 1
+    assert made.wanted_map() == 80
 
 
 def test_threads_lose_no_bytes() -> None:

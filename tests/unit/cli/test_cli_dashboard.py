@@ -29,6 +29,7 @@ SAMPLE = Sample(
         TierUse("disk", None, 188 * MB, 67, 0),
     ),
     total_pages=193,
+    reuse=(700, 40, 3),
     hits={Tier.DEVICE: 900, Tier.HOST: 60, Tier.DISK: 40},
     links={
         Link.HOST_TO_DEVICE: LinkUse(9 * MB, 30, 0.02),
