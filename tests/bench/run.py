@@ -1,4 +1,4 @@
-"""Runs the benchmarks by name: `python tests/bench/run.py [exact|resume|start ...]`.
+"""Runs the benchmarks by name: `python tests/bench/run.py [exact|resume|start|telemetry ...]`.
 
 Options of one benchmark: `python -m tests.bench.exact --help`.
 """
@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 BENCHES = {
     "start": [],
     "resume": [],
+    "telemetry": [],
     "exact": ["--ram-share", "8"],
 }
 
