@@ -229,7 +229,11 @@ def _plots(log: RunLog) -> go.Figure:
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(title_text="minutes", row=len(TITLES), col=1)
     legends = {
-        f"legend{row}": {"y": figure.layout[f"yaxis{row if row > 1 else ''}"].domain[1], "x": 1.01}
+        f"legend{row}": {
+            "y": figure.layout[f"yaxis{row if row > 1 else ''}"].domain[1],
+            "yanchor": "top",
+            "x": 1.01,
+        }
         for row in range(1, len(TITLES) + 1)
     }
     figure.update_layout(
