@@ -253,4 +253,5 @@ def _memory(
             dtype=getattr(torch, geometry.dtype),
             device=model.device,
         ),
+        telemetry=telemetry,
     )

@@ -96,6 +96,7 @@ class Engine:
 
     def _follow(self, sequence: Sequence) -> None:
         """Take a new or resumed sequence for the main one."""
+        self._stack.residency.main = sequence.table
         self._lookup.follow(sequence)
         if self._prefetcher is not None:
             for policy in self._prefetcher.policies:

@@ -91,7 +91,7 @@ class Keeper:
         assert sequence.on_disk, "forks stay in memory"
         self._save(sequence, sequence.num_tokens // self._geometry.page_tokens)
         self._memory.transfer.drain()
-        with self._telemetry.phase(Phase.WRITE):
+        with self._telemetry.phase(Phase.COMMIT):
             self._lookup.save()
             self._file.commit(
                 token_ids=sequence.token_ids[self._committed_ids :],

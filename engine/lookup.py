@@ -24,7 +24,7 @@ from engine.errors import AttachmentCorrupt
 from engine.model.load import LoadedModel
 from engine.sequence import Sequence
 from engine.session import Attachment, SessionFile
-from engine.telemetry import Phase, Telemetry
+from engine.telemetry import Link, Phase, Telemetry
 from engine.types import Tier
 
 BASIS = "sketch.basis"
@@ -240,7 +240,8 @@ class PageLookup:
 
     def _read(self, attachment: Attachment) -> memoryview:
         assert self._session is not None
-        data = self._session.read_attachment(attachment)
+        with self._telemetry.busy(Link.DISK_TO_HOST):
+            data = self._session.read_attachment(attachment)
         self._telemetry.count_read(len(data))
         return data
 

@@ -2,9 +2,13 @@
 
 Owns counters and the clock. Knows nothing of screens or files; readers take a `Sample`.
 
-Invariants: compute + stall + idle is the wall clock, because the engine's thread is in exactly one
+Invariants: compute + stalls + idle is the wall clock, because the engine's thread is in exactly one
 phase at any time; the pages of the tiers sum to the total, because the tier stack publishes them as
 one value.
+
+The one lock that the engine's thread can find taken by an I/O thread is the one in here, so the
+wait for it is booked here too (`Phase.LOCK`). The session file has locks of its own: the engine's
+thread meets them in a commit alone, when the writer has nothing left to do.
 """
 
 from __future__ import annotations
@@ -14,60 +18,54 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
+from types import TracebackType
 
+from engine.sample import (
+    STALLS,
+    Link,
+    LinkUse,
+    MapCell,
+    Phase,
+    ResidencyMap,
+    Sample,
+    TierUse,
+)
 from engine.trace import AccessTrace
 from engine.types import Tier
 
+__all__ = [
+    "STALLS",
+    "Link",
+    "LinkUse",
+    "MapCell",
+    "Phase",
+    "ResidencyMap",
+    "Sample",
+    "Telemetry",
+    "TierUse",
+]
 
-class Phase(Enum):
-    """What the engine's thread is doing. Everything but COMPUTE and IDLE is a stall."""
+MAP_SECONDS = 0.25
+"""Shortest time between two residency maps."""
 
-    IDLE = "idle"
-    COMPUTE = "compute"
-    READ = "read"
-    """Waiting for pages from disk."""
-    WRITE = "write"
-    """Waiting for the writer: back-pressure or a commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class TierUse:
-    """One tier at one moment."""
-
-    name: str
-    capacity_bytes: int | None
-    """None: bounded by the disk alone."""
-    used_bytes: int
-    """Bytes of every copy that lies here."""
-    pages: int
-    """Pages whose fastest copy lies here."""
-    evictions: int
+MAP_SHARE = 0.01
+"""Most of the engine's time that drawing them may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Everything at one moment; sums since the start."""
+@dataclass(slots=True)
+class _LinkCount:
+    """What one link has moved so far, and who is moving now."""
 
-    wall_s: float
-    seconds: dict[Phase, float]
-    tiers: tuple[TierUse, ...]
-    total_pages: int
-    hits: dict[Tier, int]
-    """Pages read by steps and for answers, by the tier that served them."""
-    read_bytes: int
-    written_bytes: int
-    tokens_done: int
-    """Tokens of the current task that have KV."""
-    tokens_total: int
-    """Tokens of the current task."""
-    task: str
-    decoded_tokens: int
+    moved_bytes: int = 0
+    moves: int = 0
+    busy_s: float = 0.0
+    threads: int = 0
+    since: float = 0.0
+    """When the first of the threads began."""
 
-    @property
-    def stall_s(self) -> float:
-        """Seconds the engine's thread waited for I/O."""
-        return self.seconds[Phase.READ] + self.seconds[Phase.WRITE]
+    def use(self, now: float) -> LinkUse:
+        running = now - self.since if self.threads else 0.0
+        return LinkUse(self.moved_bytes, self.moves, self.busy_s + running)
 
 
 @dataclass(slots=True)
@@ -79,55 +77,141 @@ class Telemetry:
     _since: float = field(default_factory=time.monotonic)
     _phase: Phase = Phase.IDLE
     _seconds: dict[Phase, float] = field(default_factory=lambda: dict.fromkeys(Phase, 0.0))
-    _tiers: tuple[tuple[TierUse, ...], int] = ((), 0)
+    _residency: tuple[tuple[TierUse, ...], int, tuple[int, ...]] = ((), 0, ())
     _hits: dict[Tier, int] = field(default_factory=lambda: dict.fromkeys(Tier, 0))
-    _read_bytes: int = 0
-    _written_bytes: int = 0
+    _links: dict[Link, _LinkCount] = field(
+        default_factory=lambda: {link: _LinkCount() for link in Link}
+    )
     _task: tuple[str, int, int] = ("", 0, 0)
     _decoded_tokens: int = 0
+    _map: ResidencyMap | None = None
+    _map_cells: int | None = None
+    """Cells that somebody has asked for since the last map."""
+    _map_begun: float = 0.0
+    _map_due: float = 0.0
     trace: AccessTrace = field(default_factory=AccessTrace)
     """Which pages were read, for whoever compares policies."""
 
+    def phase(self, phase: Phase) -> _Span:
+        """Book the time inside a `with` to `phase`; the engine's thread only. The inner one counts.
+
+        The outer phase goes on when the inner one ends, also by an error.
+        """
+        return _Span(self, phase)
+
+    def bring_up(self, num_bytes: int) -> _Span:
+        """As `phase` with DECODE: so many bytes at rest come up to the device in one go.
+
+        They and the time count for the link, unless the work fails.
+        """
+        return _Span(self, Phase.DECODE, num_bytes)
+
+    def switch(self, phase: Phase, brought_up: int | None = None) -> Phase:
+        """Begin a phase and give the one that ends; `phase` and `bring_up` do this in pairs.
+
+        Args:
+            phase: What begins.
+            brought_up: Bytes at rest that the phase which ends has brought up, if that was its
+                work.
+        """
+        self._take_lock()
+        try:
+            now = time.monotonic()
+            spent = now - self._since
+            self._seconds[self._phase] += spent
+            self._since = now
+            outer, self._phase = self._phase, phase
+            if brought_up is not None:
+                link = self._links[Link.HOST_TO_DEVICE]
+                link.moved_bytes += brought_up
+                link.moves += 1
+                link.busy_s += spent
+        finally:
+            self._lock.release()
+        return outer
+
+    def _take_lock(self) -> None:
+        """Take the lock and book the wait for it, if there is any; the engine's thread only."""
+        if self._lock.acquire(blocking=False):
+            return
+        asked = time.monotonic()
+        self._lock.acquire()
+        now = time.monotonic()
+        self._seconds[self._phase] += asked - self._since
+        self._seconds[Phase.LOCK] += now - asked
+        self._since = now
+
     @contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
-        """Book the time inside to `phase`; the engine's thread only. The inner one counts."""
-        outer = self._switch(phase)
+    def busy(self, link: Link) -> Iterator[None]:
+        """Book the time inside as time that the link is used, once for all threads; any thread."""
+        count = self._links[link]
+        with self._lock:
+            if not count.threads:
+                count.since = time.monotonic()
+            count.threads += 1
         try:
             yield
         finally:
-            self._switch(outer)
-
-    def _switch(self, phase: Phase) -> Phase:
-        with self._lock:
-            now = time.monotonic()
-            self._seconds[self._phase] += now - self._since
-            self._since = now
-            outer, self._phase = self._phase, phase
-        return outer
+            with self._lock:
+                count.threads -= 1
+                if not count.threads:
+                    count.busy_s += time.monotonic() - count.since
 
     def count_read(self, num_bytes: int) -> None:
-        """Book bytes read from disk; any thread."""
-        with self._lock:
-            self._read_bytes += num_bytes
+        """Book one read from disk; any thread."""
+        self._count(Link.DISK_TO_HOST, num_bytes)
 
     def count_written(self, num_bytes: int) -> None:
-        """Book bytes written to disk; any thread."""
+        """Book one write to disk; any thread."""
+        self._count(Link.HOST_TO_DISK, num_bytes)
+
+    def _count(self, link: Link, num_bytes: int) -> None:
         with self._lock:
-            self._written_bytes += num_bytes
+            self._links[link].moved_bytes += num_bytes
+            self._links[link].moves += 1
 
     def count_hits(self, hits: Mapping[Tier, int]) -> None:
-        """Book pages that were read together, by the tier that served them first."""
-        with self._lock:
+        """Book pages that were read together, by the tier that served them first.
+
+        The engine's thread only.
+        """
+        self._take_lock()
+        try:
             for tier, pages in hits.items():
                 self._hits[tier] += pages
+        finally:
+            self._lock.release()
 
     def count_decoded(self) -> None:
         """Book one token of an answer."""
         self._decoded_tokens += 1
 
-    def publish_tiers(self, tiers: tuple[TierUse, ...], total_pages: int) -> None:
+    def publish_tiers(
+        self, tiers: tuple[TierUse, ...], total_pages: int, reuse: tuple[int, ...] = ()
+    ) -> None:
         """Replace the residency; one assignment, so no reader sees half of it."""
-        self._tiers = (tiers, total_pages)
+        self._residency = (tiers, total_pages, reuse)
+
+    # -- the residency map: drawn by the engine's thread, and only if somebody looks ------------
+
+    def ask_map(self, num_cells: int) -> ResidencyMap | None:
+        """Give the newest map, if there is any, and ask for a newer one of so many cells at most;
+        any thread."""
+        self._map_cells = num_cells
+        return self._map
+
+    def wanted_map(self) -> int | None:
+        """Say of how many cells a map is wanted now; None: of none. The engine's thread only."""
+        if self._map_cells is None:
+            return None
+        self._map_begun = time.monotonic()
+        return self._map_cells if self._map_begun >= self._map_due else None
+
+    def publish_map(self, drawn: ResidencyMap) -> None:
+        """Give the map that `wanted_map` has asked for; the engine's thread only."""
+        self._map, self._map_cells = drawn, None
+        now = time.monotonic()
+        self._map_due = now + max(MAP_SECONDS, (now - self._map_begun) / MAP_SHARE)
 
     def publish_task(self, task: str, done: int, total: int) -> None:
         """Say what is being worked on and how far it is, tokens."""
@@ -139,7 +223,7 @@ class Telemetry:
             now = time.monotonic()
             seconds = dict(self._seconds)
             seconds[self._phase] += now - self._since
-            tiers, total_pages = self._tiers
+            tiers, total_pages, reuse = self._residency
             task, done, total = self._task
             return Sample(
                 wall_s=now - self._start,
@@ -147,10 +231,30 @@ class Telemetry:
                 tiers=tiers,
                 total_pages=total_pages,
                 hits=dict(self._hits),
-                read_bytes=self._read_bytes,
-                written_bytes=self._written_bytes,
+                reuse=reuse,
+                links={link: count.use(now) for link, count in self._links.items()},
                 tokens_done=done,
                 tokens_total=total,
                 task=task,
                 decoded_tokens=self._decoded_tokens,
             )
+
+
+class _Span:
+    """A stretch of time in one phase. No generator: it is entered thousands of times a second."""
+
+    __slots__ = ("_brings_up", "_outer", "_phase", "_telemetry")
+
+    def __init__(self, telemetry: Telemetry, phase: Phase, brings_up: int | None = None) -> None:
+        self._telemetry, self._phase, self._brings_up = telemetry, phase, brings_up
+
+    def __enter__(self) -> None:
+        self._outer = self._telemetry.switch(self._phase)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._telemetry.switch(self._outer, self._brings_up if error is None else None)

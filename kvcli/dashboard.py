@@ -13,10 +13,9 @@ from types import TracebackType
 from typing import Literal, Self
 
 from rich.live import Live
-from rich.panel import Panel
 
 from engine.telemetry import Telemetry
-from kvcli.dashboard_view import live_panel
+from kvcli.dashboard_view import LivePanel, strip_columns
 from kvcli.options import RunOptions
 from kvcli.output import Output, clean
 from kvcli.progress import History, closing_line, progress_line
@@ -109,10 +108,11 @@ class Dashboard:
             self._stop_lines.set()
             lines.join()
 
-    def _draw(self) -> Panel:
+    def _draw(self) -> LivePanel:
         sample = self._telemetry.sample()
         rates = self._history.add(sample)
-        return live_panel(sample, self._history, rates, self._model, self._output.console.width)
+        shown = self._telemetry.ask_map(strip_columns(self._output.console.width))
+        return LivePanel(sample, self._history, rates, self._model, shown)
 
     def _print_lines(self) -> None:
         while not self._stop_lines.wait(LINE_SECONDS):

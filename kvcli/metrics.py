@@ -2,10 +2,12 @@
 
 Owns the file and its thread. A line has the fields of `engine.telemetry.Sample`, sums since the
 start of the run: `wall_s`, `task`, `tokens_done`, `tokens_total`, `decoded_tokens`, `total_pages`,
-`read_bytes` and `written_bytes` of the disk tier, `seconds` by phase (compute, read, write, idle),
-`hits` by tier, and `tiers`, each with `name`, `capacity_bytes`, `used_bytes`, `pages`, `evictions`.
-Beside them stand the `accesses` since the line before, see `engine.trace`: which pages were made,
-read, weighed and dropped, in order.
+`seconds` by phase (compute, the stalls read, write, commit, decode and lock, idle), `hits` by tier,
+`links`, each with `moved_bytes`, `moves` and `busy_s`, and `tiers`, each with `name`,
+`capacity_bytes`, `used_bytes`, `pages`, `evictions`, `hot_pages`, `hot_bytes`. `reuse` counts page
+reads by how many steps the read before lay back, in powers of two. `read_bytes` and `written_bytes`
+are those of the disk tier, as in `links`. Beside them stand the `accesses` since the line before,
+see `engine.trace`: which pages were made, read, weighed and dropped, in order.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from engine.errors import ConfigError
-from engine.telemetry import Sample, Telemetry
+from engine.telemetry import LinkUse, Sample, Telemetry
 from kvcli.output import Output
 
 SAMPLE_SECONDS = 0.25
@@ -96,7 +98,13 @@ def sample_json(sample: Sample) -> dict[str, Any]:
         "total_pages": sample.total_pages,
         "read_bytes": sample.read_bytes,
         "written_bytes": sample.written_bytes,
+        "links": {link.value: _link_json(use) for link, use in sample.links.items()},
         "seconds": {phase.value: round(spent, 4) for phase, spent in sample.seconds.items()},
         "hits": {tier.value: pages for tier, pages in sample.hits.items()},
+        "reuse": list(sample.reuse),
         "tiers": [dataclasses.asdict(use) for use in sample.tiers],
     }
+
+
+def _link_json(use: LinkUse) -> dict[str, Any]:
+    return dataclasses.asdict(use) | {"busy_s": round(use.busy_s, 4)}

@@ -40,6 +40,7 @@ from kvcli.model_choice import lasting_name, load_chosen, same_model, same_pages
 from kvcli.notes import Notes
 from kvcli.options import RunOptions
 from kvcli.output import Output
+from kvcli.prometheus import PrometheusServer
 from kvcli.prompts import Prompt, PromptBuilder
 from kvcli.results import Skipped, Timings
 from kvcli.run import Run
@@ -163,6 +164,8 @@ def _watch(options: RunOptions, stack: ExitStack) -> _Watched:
     stop = stack.enter_context(StopRequest(on_request))
     if options.metrics is not None:
         stack.enter_context(MetricsFile(options.metrics, telemetry, output))
+    if options.prometheus is not None:
+        stack.enter_context(PrometheusServer(options.prometheus, telemetry))
     return _Watched(output, telemetry, stop)
 
 

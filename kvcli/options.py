@@ -202,6 +202,14 @@ class RunOptions:
         Path | None, _option(OUTPUT, "Append every sample as a JSON line.", metavar="FILE.jsonl")
     ] = None
     """Where samples go; None: nowhere."""
+    prometheus: Annotated[
+        int | None,
+        _option(
+            OUTPUT, "Serve the current sample on http://127.0.0.1:PORT/metrics.",
+            min=1, max=65535, metavar="PORT",
+        ),
+    ] = None  # fmt: skip
+    """A TCP port of this machine; None: serve nothing."""
     debug: Annotated[bool, _option(OUTPUT, "Show tracebacks.", "--debug")] = False
     """Python tracebacks for internal errors."""
 

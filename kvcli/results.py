@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from engine.telemetry import Phase, Sample
+from engine.telemetry import STALLS, Phase, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class IOResult:
     stall_s: float = 0.0
     compute_s: float = 0.0
     idle_s: float = 0.0
+    stalls: dict[str, float] = field(default_factory=dict)
+    """Seconds by cause; they sum to `stall_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class RunResult:
     """Notes or lines that the answer was written from, where it was."""
     usage: Usage = Usage()
     tiers: tuple[TierResult, ...] = ()
-    io: IOResult = IOResult()
+    io: IOResult = field(default_factory=IOResult)
     timings: Timings = Timings()
     session: str | None = None
     skipped: tuple[Skipped, ...] = ()
@@ -145,6 +147,7 @@ def io_of(sample: Sample) -> IOResult:
         stall_s=round(sample.stall_s, 3),
         compute_s=round(sample.seconds[Phase.COMPUTE], 3),
         idle_s=round(sample.seconds[Phase.IDLE], 3),
+        stalls={cause.value: round(sample.seconds[cause], 3) for cause in STALLS},
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import NothingReadable
-from engine.telemetry import Phase
+from engine.telemetry import STALLS, Link, Phase
 from engine.types import Tier
 
 MOST_POINTS = 600
@@ -34,10 +33,17 @@ class RunLog:
     times: list[float]
     """Seconds since the start at the end of each interval."""
     tokens_per_s: list[float]
-    read_per_s: list[float]
-    """Bytes per second from the disk tier."""
-    written_per_s: list[float]
-    """Bytes per second to the disk tier."""
+    link_rates: dict[Link, list[float]]
+    """Bytes per second that each link moved."""
+    busy_shares: dict[Link, list[float]]
+    """Share of each interval in which anything moved on each link."""
+    peaks: dict[Link, float]
+    """Bytes per second, the most in any second of the run."""
+    hot_shares: dict[Tier, list[float]]
+    """Share of each tier's pages that were hot, at the end of the interval."""
+    is_old: bool
+    """Whether an older kvcli has written it, which told less: no links but the disk's and no hot
+    pages; commits in `write`, bringing up pages in `compute`."""
     shares: dict[Phase, list[float]]
     """Share of each interval that the engine's thread spent in each phase."""
     pages: dict[Tier, list[int]]
@@ -61,7 +67,7 @@ def read_log(path: Path) -> RunLog:
     if not runs or len(runs[-1]) < 2:
         raise NothingReadable(f"{path} has fewer than two samples of a run", ADVICE)
     _interpolate_tokens(runs[-1])
-    return _drawn_together(_thinned(runs[-1]), len(runs))
+    return _drawn_together(_thinned(runs[-1]), len(runs), _peaks(runs[-1]))
 
 
 def read_runs(path: Path, *, with_accesses: bool = False) -> list[list[dict[str, Any]]]:
@@ -102,14 +108,39 @@ def _sample(line: str) -> dict[str, Any] | None:
     try:
         sample = json.loads(line)
         float(sample["wall_s"])
-        counts = [sample[name] for name in ("tokens_done", "decoded_tokens", "read_bytes")]
-        known = {tier["name"]: tier["pages"] for tier in sample["tiers"]}
+        sample["is_old"] = "links" not in sample
+        if sample["is_old"]:
+            _complete(sample)
+        counts = [sample[name] for name in ("tokens_done", "decoded_tokens", *_SUMS)]
+        counts += [tier[name] for tier in sample["tiers"] for name in ("pages", "hot_pages")]
+        counts += [link["moved_bytes"] for link in sample["links"].values()] + sample["reuse"]
+        times = [*sample["seconds"].values(), *(e["busy_s"] for e in sample["links"].values())]
         complete = set(sample["seconds"]) == {phase.value for phase in Phase}
         complete &= set(sample["hits"]) == {tier.value for tier in Tier}
-        complete &= all(isinstance(count, int) for count in (*counts, *known.values()))
-    except (ValueError, TypeError, KeyError):
+        complete &= set(sample["links"]) == {link.value for link in Link}
+        complete &= all(isinstance(count, int) for count in counts)
+        complete &= all(isinstance(time, (int, float)) for time in times)
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    return sample if complete and isinstance(sample["written_bytes"], int) else None
+    return sample if complete else None
+
+
+_SUMS = ("read_bytes", "written_bytes")
+
+
+def _complete(sample: dict[str, Any]) -> None:
+    """Give a sample of an older version the fields that it lacks."""
+    if set(sample["seconds"]) == {"idle", "compute", "read", "write"}:
+        sample["seconds"] |= {cause.value: 0.0 for cause in STALLS} | sample["seconds"]
+    moved = dict.fromkeys(Link, 0)
+    moved[Link.DISK_TO_HOST], moved[Link.HOST_TO_DISK] = (sample[name] for name in _SUMS)
+    sample["links"] = {
+        link.value: {"moved_bytes": num_bytes, "moves": 0, "busy_s": 0.0}
+        for link, num_bytes in moved.items()
+    }
+    sample["reuse"] = []
+    for tier in sample["tiers"]:
+        tier |= {"hot_pages": 0, "hot_bytes": 0}
 
 
 def _interpolate_tokens(samples: list[dict[str, Any]]) -> None:
@@ -142,26 +173,50 @@ def _thinned(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [samples[index] for index in kept]
 
 
-def _drawn_together(samples: list[dict[str, Any]], num_runs: int) -> RunLog:
+def _peaks(samples: list[dict[str, Any]]) -> dict[Link, float]:
+    """The most that each link moved in any second, before samples are thinned out."""
+    peaks, first = dict.fromkeys(Link, 0.0), 0
+    for sample in samples:
+        while samples[first + 1]["wall_s"] <= sample["wall_s"] - 1.0:
+            first += 1
+        length = sample["wall_s"] - samples[first]["wall_s"]
+        for link in Link if length >= 1.0 else ():
+            now, before = sample["links"][link.value], samples[first]["links"][link.value]
+            rate = (now["moved_bytes"] - before["moved_bytes"]) / length
+            peaks[link] = max(peaks[link], rate)
+    return peaks
+
+
+def _drawn_together(
+    samples: list[dict[str, Any]], num_runs: int, peaks: dict[Link, float]
+) -> RunLog:
     spans = list(pairwise(samples))
 
-    def rates(count: Callable[[dict[str, Any]], float]) -> list[float]:
-        return [max(0.0, count(b) - count(a)) / _length(a, b) for a, b in spans]
+    def rates(*names: str) -> list[float]:
+        """Growth per second of a sum that is found under these names."""
+        return [max(0.0, _found(b, names) - _found(a, names)) / _length(a, b) for a, b in spans]
 
     return RunLog(
         samples=samples,
         num_runs=num_runs,
         times=[b["wall_s"] for _, b in spans],
         tokens_per_s=_token_rates(spans),
-        read_per_s=rates(lambda sample: sample["read_bytes"]),
-        written_per_s=rates(lambda sample: sample["written_bytes"]),
-        shares={
-            phase: rates(lambda sample, name=phase.value: sample["seconds"][name])  # type: ignore[misc]
-            for phase in Phase
-        },
+        link_rates={link: rates("links", link.value, "moved_bytes") for link in Link},
+        busy_shares={link: rates("links", link.value, "busy_s") for link in Link},
+        peaks=peaks,
+        shares={phase: rates("seconds", phase.value) for phase in Phase},
         pages={tier: [_pages(b, tier) for _, b in spans] for tier in Tier},
+        hot_shares={tier: [_hot_share(b, tier) for _, b in spans] for tier in Tier},
         hit_shares=_hit_shares(spans),
+        is_old=any(sample["is_old"] for sample in samples),
     )
+
+
+def _found(sample: dict[str, Any], names: tuple[str, ...]) -> float:
+    value: Any = sample
+    for name in names:
+        value = value[name]
+    return float(value)
 
 
 def _token_rates(spans: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[float]:
@@ -180,6 +235,11 @@ def _length(a: dict[str, Any], b: dict[str, Any]) -> float:
 
 def _pages(sample: dict[str, Any], tier: Tier) -> int:
     return sum(int(use["pages"]) for use in sample["tiers"] if use["name"] == tier.value)
+
+
+def _hot_share(sample: dict[str, Any], tier: Tier) -> float:
+    hot = sum(int(use["hot_pages"]) for use in sample["tiers"] if use["name"] == tier.value)
+    return hot / max(1, _pages(sample, tier))
 
 
 def _hit_shares(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from engine.attention.layout import Piece, layout_part
 from engine.attention.source import TierMemory, at_rest, keep_at_rest
+from engine.telemetry import Phase
 from engine.tiers.plan import PartPlan
 from engine.tiers.transfer import ReadJob, Staged
 from engine.types import Part, SlotId
@@ -36,9 +37,10 @@ def gather(parts: Sequence[PartPlan], slots: Sequence[SlotId], memory: TierMemor
             first = 0
             for part, layout in zip(parts, layouts, strict=True):
                 staged = next(stream) if stream is not None and layout.runs else None
-                for piece in layout.pieces:
-                    begin = first + piece.first_page
-                    _copy(memory, piece, staged, layer, slots[begin : begin + piece.num_pages])
+                with memory.telemetry.phase(Phase.DECODE):
+                    for piece in layout.pieces:
+                        begin = first + piece.first_page
+                        _copy(memory, piece, staged, layer, slots[begin : begin + piece.num_pages])
                 first += len(part.sources)
     finally:
         if stream is not None:

@@ -64,6 +64,11 @@ class PartLayout:
         """What is read from disk, each with the index within the part of its first page."""
         return tuple((piece.first_page, piece.run) for piece in self.pieces if piece.run)
 
+    @property
+    def pages_at_rest(self) -> int:
+        """How many pages lie below the device tier."""
+        return sum(piece.num_pages for piece in self.pieces if piece.tier is not Tier.DEVICE)
+
 
 def layout_part(plan: StepPlan | None, part: PartPlan) -> PartLayout:
     """Work out how a part is gathered.

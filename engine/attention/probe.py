@@ -60,7 +60,9 @@ def probe(
             spec, scores = layers[layer], PageScores(queries[layer], num_pages)
             for part, layout in zip(parts, layouts, strict=True):
                 staged = next(stream) if stream is not None and layout.runs else None
-                keys = _keys_at_rest(memory, part, layout, layer, staged)
+                num_bytes = layout.pages_at_rest * memory.geometry.page_slice_bytes
+                with memory.telemetry.bring_up(num_bytes):
+                    keys = _keys_at_rest(memory, part, layout, layer, staged)
                 scores.add(
                     page_lse(
                         queries[layer], keys, scaling=spec.scaling,

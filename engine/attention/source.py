@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.attention.layout import Piece, layout_part
+from engine.attention.layout import PartLayout, Piece, layout_part
 from engine.model.rope import Rope
+from engine.telemetry import Telemetry
 from engine.tiers.device import DeviceTier
 from engine.tiers.host import HostTier
 from engine.tiers.plan import PartPlan, StepPlan
@@ -32,6 +33,8 @@ class TierMemory:
     transfer: Transfer | None
     scratch: Tensor
     """`[2, num_kv_heads, part_tokens, head_dim]` on the device, for parts that lie in pieces."""
+    telemetry: Telemetry
+    """Where the time is booked that bringing pages up takes."""
 
 
 def at_rest(
@@ -108,15 +111,12 @@ class PastReader:
         staged = next(self._stream) if self._stream is not None and layout.runs else None
         self.slices_in_memory += staged.slices_in_memory if staged is not None else 0
         device, count = self._memory.device, part.num_tokens
-        for piece in layout.pieces:
-            for half in Part:
-                keep_at_rest(self._memory, piece, staged, layer, half)
-            if piece.promote is not None:
-                keys = self._slots(piece, piece.promote, layer, Part.KEYS)
-                values = self._slots(piece, piece.promote, layer, Part.VALUES)
-                self._bring_up(part, piece, staged, layer, rope_index, keys, values)
-            if layout.first_slot is None:
-                self._to_scratch(part, piece, staged, layer, rope_index)
+        if pages := layout.pages_at_rest:
+            num_bytes = pages * len(Part) * self._memory.geometry.page_slice_bytes
+            with self._memory.telemetry.bring_up(num_bytes):
+                self._gather(part, layout, staged, layer, rope_index)
+        elif layout.first_slot is None:
+            self._gather(part, layout, staged, layer, rope_index)
         if layout.first_slot is not None:
             return (
                 device.view(layer, Part.KEYS, layout.first_slot, 0, count),
@@ -131,6 +131,25 @@ class PastReader:
         """Stop reading ahead; waits for the reads in flight."""
         if self._stream is not None:
             self._stream.close()
+
+    def _gather(
+        self,
+        part: PartPlan,
+        layout: PartLayout,
+        staged: Staged | None,
+        layer: int,
+        rope_index: int,
+    ) -> None:
+        """Keep and promote what is to stay, and put the part together if it lies in pieces."""
+        for piece in layout.pieces:
+            for half in Part:
+                keep_at_rest(self._memory, piece, staged, layer, half)
+            if piece.promote is not None:
+                keys = self._slots(piece, piece.promote, layer, Part.KEYS)
+                values = self._slots(piece, piece.promote, layer, Part.VALUES)
+                self._bring_up(part, piece, staged, layer, rope_index, keys, values)
+            if layout.first_slot is None:
+                self._to_scratch(part, piece, staged, layer, rope_index)
 
     def _slots(self, piece: Piece, slot: SlotId, layer: int, half: Part) -> Tensor:
         """View the device slots of a piece, `[num_kv_heads, num_pages, page_tokens, head_dim]`."""

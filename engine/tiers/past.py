@@ -141,6 +141,7 @@ class PastPlanner:
         sources = [self._kept(self._source_at_rest(page), busy, evict=evict) for page in originals]
         for source in sources:
             self.residency.touch(source.page, source.tier)
+        self.residency.end_step()
         self.residency.telemetry.count_hits(Counter(source.tier for source in sources))
         self.have_read(sources, is_gathered=True)
         size = self.geometry.page_tokens

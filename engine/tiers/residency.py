@@ -13,10 +13,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from engine.errors import OverBudget
+from engine.memory.page_table import PageTable
 from engine.memory.slot_pool import SlotPool
 from engine.policies import EvictionPolicy
 from engine.telemetry import Telemetry, TierUse
+from engine.tiers.heat import Heat
 from engine.tiers.plan import DiskPlace
+from engine.tiers.residency_map import draw_map
 from engine.types import PageId, SlotId, Tier
 
 
@@ -59,6 +62,7 @@ class Residency:
         page_bytes: Bytes of one page.
         telemetry: Where residency is published.
         disk_bytes: Tells the size of the session file, bytes.
+        main: The main sequence's pages, for the residency map.
     """
 
     device: Arena
@@ -66,6 +70,8 @@ class Residency:
     page_bytes: int
     telemetry: Telemetry
     disk_bytes: Callable[[], int]
+    main: PageTable | None = None
+    _heat: Heat = field(default_factory=Heat)
     _places: dict[PageId, Place] = field(default_factory=dict)
     _reserved: dict[PageId, SlotId] = field(default_factory=dict)
     """Host slots that pages are on their way to."""
@@ -89,6 +95,7 @@ class Residency:
             assert page not in self._reserved, "it is on its way"
             place = self._places.pop(page)
             self._counts[place.fastest] -= 1
+            self._heat.forget(page, place.fastest)
             self._spare.pop(page, None)
             for arena, slot in ((self.device, place.device), (self.host, place.host)):
                 if slot is not None:
@@ -121,13 +128,14 @@ class Residency:
         place = self._places[page]
         self._counts[before] -= 1
         self._counts[place.fastest] += 1
+        self._heat.move(page, before, place.fastest)
         if None in _places_of(place):
             self._spare.pop(page, None)
         else:
             self._spare[page] = None
 
     def touch(self, page: PageId, served: Tier) -> None:
-        """Tell the policies that a step read the page.
+        """Take note that a step read the page, and tell the policies.
 
         Args:
             page: The page.
@@ -135,10 +143,18 @@ class Residency:
                 there.
         """
         place = self._places[page]
+        self._heat.read(page, place.fastest)
         if place.device is not None and served is Tier.DEVICE:
             self.device.policy.touch(page)
         if place.host is not None and served is not Tier.DISK:
             self.host.policy.touch(page)
+
+    def end_step(self) -> None:
+        """Take note that a step, or one gathering for an answer, has read all it reads."""
+        self._heat.end_step(self._fastest)
+
+    def _fastest(self, page: PageId) -> Tier | None:
+        return self._places[page].fastest
 
     def weigh(self, page: PageId, mass: float) -> None:
         """Tell the policies how much attention a question paid to the page, wherever it lies."""
@@ -255,15 +271,33 @@ class Residency:
         self._evict(self.host, page)
 
     def publish(self) -> None:
-        """Publish residency as one value: each page under its fastest tier."""
-        rows = []
-        for tier, arena in ((Tier.DEVICE, self.device), (Tier.HOST, self.host)):
-            used = (arena.slots.capacity - arena.slots.num_free) * self.page_bytes
-            capacity = arena.slots.capacity * self.page_bytes
-            rows.append(TierUse(tier.value, capacity, used, self._counts[tier], arena.evictions))
-        disk = Tier.DISK
-        rows.append(TierUse(disk.value, None, self.disk_bytes(), self._counts[disk], 0))
-        self.telemetry.publish_tiers(tuple(rows), sum(self._counts[tier] for tier in Tier))
+        """Publish residency as one value: each page under its fastest tier; a map if asked for."""
+        rows = [self._row(Tier.DEVICE, self.device), self._row(Tier.HOST, self.host)]
+        disk, hot = Tier.DISK, self._heat.hot(Tier.DISK)
+        rows.append(
+            TierUse(
+                disk.value, None, self.disk_bytes(), self._counts[disk], 0,
+                hot_pages=hot, hot_bytes=hot * self.page_bytes,
+            )
+        )  # fmt: skip
+        total = sum(self._counts[tier] for tier in Tier)
+        self.telemetry.publish_tiers(tuple(rows), total, self._heat.reuse)
+        cells = self.telemetry.wanted_map()
+        if cells is not None and self.main is not None:
+            drawn = draw_map(self.main.pages, cells, self._fastest, self._heat.is_hot)
+            self.telemetry.publish_map(drawn)
+
+    def _row(self, tier: Tier, arena: Arena) -> TierUse:
+        slots, hot = arena.slots, self._heat.hot(tier)
+        return TierUse(
+            tier.value,
+            capacity_bytes=slots.capacity * self.page_bytes,
+            used_bytes=(slots.capacity - slots.num_free) * self.page_bytes,
+            pages=self._counts[tier],
+            evictions=arena.evictions,
+            hot_pages=hot,
+            hot_bytes=hot * self.page_bytes,
+        )
 
     def check_integrity(self, live: set[PageId]) -> None:
         """Recount everything; any test or idle loop may call it.
@@ -285,6 +319,11 @@ class Residency:
         for tier in [None, *Tier]:
             counted = sum(place.fastest is tier for place in self._places.values())
             assert counted == self._counts[tier], tier
+            hot = sum(
+                place.fastest is tier and self._heat.is_hot(page)
+                for page, place in self._places.items()
+            )
+            assert hot == self._heat.hot(tier), tier
 
 
 def _places_of(place: Place) -> tuple[SlotId | None, SlotId | None, DiskPlace | None]:

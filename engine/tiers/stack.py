@@ -187,6 +187,7 @@ class TierStack:
         for source in sources:
             hits[source.tier] += 1
             self.residency.touch(source.page, source.tier)
+        self.residency.end_step()
         pages_in_memory = min(pages_in_memory, hits[Tier.DISK])  # layers may see different parts
         hits[Tier.HOST] += pages_in_memory
         hits[Tier.DISK] -= pages_in_memory

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from engine.errors import StorageError
 from engine.session import SessionFile
-from engine.telemetry import Phase, Telemetry
+from engine.telemetry import Link, Phase, Telemetry
 from engine.tiers.disk import PageBuffer, PageRun, read_run, write_run
 from engine.tiers.extents import cut_run, pages_per_read
 from engine.tiers.plan import DiskPlace
@@ -150,7 +150,9 @@ class Transfer:
     def _write(self, buffer: PageBuffer, run: PageRun, half: Part, layer: int) -> None:
         try:
             self._raise_failure()
-            self._telemetry.count_written(write_run(self._file, run, half, layer, buffer))
+            with self._telemetry.busy(Link.HOST_TO_DISK):
+                num_bytes = write_run(self._file, run, half, layer, buffer)
+            self._telemetry.count_written(num_bytes)
         except BaseException as error:
             self._failure = error
             raise
@@ -158,12 +160,12 @@ class Transfer:
             self._free.put(buffer)
 
     def drain(self) -> None:
-        """Wait until every queued write is with the file.
+        """Wait until every queued write is with the file, for a commit.
 
         Raises:
             StorageError: A write failed, or the writer does not answer.
         """
-        with self._telemetry.phase(Phase.WRITE):
+        with self._telemetry.phase(Phase.COMMIT):
             for _, write in self._queued:
                 self._wait(write, "write")
         self._queued.clear()
@@ -219,7 +221,8 @@ class Transfer:
         for layer, halves in enumerate(into):
             for half, memory in zip(Part, halves, strict=True):
                 self._await_writes(run.segment)
-                self._file.read_pages(run.segment, half, layer, run.first, 1, memory)
+                with self._telemetry.busy(Link.DISK_TO_HOST):
+                    self._file.read_pages(run.segment, half, layer, run.first, 1, memory)
                 self._telemetry.count_read(len(memory))
 
     def _await_writes(self, segment: SegmentId) -> None:
@@ -253,7 +256,9 @@ class Transfer:
 
     def _read(self, run: PageRun, half: Part, layer: int, into: PageBuffer, first: int) -> None:
         self._await_writes(run.segment)
-        self._telemetry.count_read(read_run(self._file, run, half, layer, into, first))
+        with self._telemetry.busy(Link.DISK_TO_HOST):
+            num_bytes = read_run(self._file, run, half, layer, into, first)
+        self._telemetry.count_read(num_bytes)
 
     def _wait(self, future: Future[None], what: str) -> None:
         try:

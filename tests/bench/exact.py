@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.model.load import LoadedModel
-from engine.telemetry import Phase, Telemetry
+from engine.telemetry import Telemetry
 from kvcli.models import resolve
 from tests.bench.floor import attention_seconds, forward_seconds
 from tests.bench.harness import alternate, default_model, real_text, report
@@ -51,7 +51,7 @@ def ours(
         return {
             "prefill tok/s": len(ids) / prefill,
             "decode tok/s": 1 / sorted(steps)[len(steps) // 2],
-            "stall s": sample.seconds[Phase.READ] + sample.seconds[Phase.WRITE],
+            "stall s": sample.stall_s,
             "read MB": sample.read_bytes / 1e6,
             "written MB": sample.written_bytes / 1e6,
         }

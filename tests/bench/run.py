@@ -1,4 +1,4 @@
-"""Runs the benchmarks by name: `python tests/bench/run.py [exact|resume|start|stream ...]`.
+"""Runs the benchmarks by name: `python tests/bench/run.py [exact|stream|telemetry|... ...]`.
 
 Options of one benchmark: `python -m tests.bench.exact --help`.
 """
@@ -14,6 +14,7 @@ BENCHES = {
     "start": [],
     "stream": [],
     "resume": [],
+    "telemetry": [],
     "exact": ["--ram-share", "8"],
     "evict": [],
 }

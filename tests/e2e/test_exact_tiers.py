@@ -28,7 +28,7 @@ from engine_kit import (
 from tiny_models import ARCHITECTURES, make_tiny_model
 from transformers import AutoModelForCausalLM
 
-from engine.telemetry import Phase, Sample
+from engine.telemetry import STALLS, Link, Phase, Sample
 from engine.types import Tier
 
 PROMPT, ANSWER = 600, 24
@@ -174,5 +174,15 @@ def test_the_telemetry_is_true_while_pages_move(tmp_path: Path) -> None:
         assert abs(sum(sample.seconds.values()) - sample.wall_s) < 0.001
     booked = sum(last.seconds.values()) - sum(first.seconds.values())
     assert abs(booked - elapsed) < max(0.02 * elapsed, 0.02)
-    assert last.seconds[Phase.COMPUTE] > 0 and last.seconds[Phase.WRITE] > 0
-    assert last.stall_s == last.seconds[Phase.READ] + last.seconds[Phase.WRITE]
+    for phase in (Phase.COMPUTE, Phase.COMMIT, Phase.DECODE):
+        assert last.seconds[phase] > 0, phase
+    for link, use in last.links.items():
+        assert use.moved_bytes > 0 and use.moves > 0 and 0 < use.busy_s <= last.wall_s, link
+    page_slices = last.links[Link.HOST_TO_DEVICE].moved_bytes / model.geometry.page_slice_bytes
+    assert page_slices.is_integer()
+    assert last.stall_s == sum(last.seconds[cause] for cause in STALLS)
+
+
+def test_what_lies_on_the_device_is_not_brought_up() -> None:
+    _, sample = run("llama", "bfloat16", RESIDENT, None)
+    assert sample.seconds[Phase.DECODE] == 0

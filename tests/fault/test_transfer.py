@@ -23,7 +23,7 @@ from fake_disk import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.telemetry import Phase
+from engine.telemetry import Link, Phase
 from engine.tiers.disk import PageRun
 from engine.tiers.transfer import ReadJob
 from engine.types import Part, SegmentId
@@ -39,6 +39,27 @@ def test_what_is_written_is_read_back_part_by_part() -> None:
         assert len(disk.calls) == 2 * 2 * GEOMETRY.num_layers
         for layer, buffer in enumerate(transfer.stream(jobs(0, 1))):
             check(buffer, layer, 0, 1)
+        links = transfer._telemetry.sample().links
+        size, calls = 2 * GEOMETRY.segment_bytes, 2 * 2 * GEOMETRY.num_layers
+        for link in (Link.HOST_TO_DISK, Link.DISK_TO_HOST):
+            assert (links[link].moved_bytes, links[link].moves) == (size, calls)
+            assert links[link].busy_s > 0
+
+
+def test_a_link_is_busy_only_during_calls() -> None:
+    """A read that waits for its page to be written is none."""
+    gate = Gate("write")
+    with transferring(FakeDisk(before=gate)) as transfer:
+        write(transfer, 0, Part.KEYS, 0)
+        write(transfer, 0, Part.VALUES, 0)
+        reader = in_background(lambda: list(transfer.stream(jobs(0)[:1])))
+        assert gate.arrived.acquire(timeout=20)
+        reader.join(0.05)
+        assert transfer._telemetry.sample().links[Link.DISK_TO_HOST].busy_s == 0
+        assert transfer._telemetry.sample().links[Link.HOST_TO_DISK].busy_s > 0
+        gate.open.set()
+        reader.join(20)
+        assert transfer._telemetry.sample().links[Link.DISK_TO_HOST].busy_s > 0
 
 
 def test_a_slow_writer_holds_the_producer_back() -> None:

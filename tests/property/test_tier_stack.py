@@ -330,6 +330,17 @@ class StackMachine(RuleBasedStateMachine):
         assert {page for s in self.live for page in s.table.pages} == self.stack.pool.live()
         counts = self.prefetcher.counts
         assert 0 <= counts.useful + counts.wasted <= counts.issued
+        assert all(0 <= tier.hot_pages <= tier.pages for tier in sample.tiers)
+
+    @invariant()
+    def the_map_shows_where_the_main_sequence_lies(self) -> None:
+        residency, pages = self.stack.residency, self.live[0].table.pages
+        residency.main, self.telemetry._map_due = self.live[0].table, 0.0
+        self.telemetry.ask_map(1000)
+        residency.publish()
+        drawn = self.telemetry.ask_map(1000)
+        assert drawn is not None and drawn.num_pages == len(pages)
+        assert [cell.tier for cell in drawn.cells] == [residency.of(p).fastest for p in pages]
 
 
 TestStack = StackMachine.TestCase

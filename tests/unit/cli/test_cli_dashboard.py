@@ -3,39 +3,67 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from engine.telemetry import Phase, Sample, Telemetry, TierUse
+from engine.telemetry import (
+    Link,
+    LinkUse,
+    MapCell,
+    Phase,
+    ResidencyMap,
+    Sample,
+    Telemetry,
+    TierUse,
+)
 from engine.types import Tier
 from kvcli import dashboard
 from kvcli.dashboard import Dashboard, choose_mode
-from kvcli.dashboard_view import Bar, live_panel
+from kvcli.dashboard_marks import Bar
+from kvcli.dashboard_view import LivePanel, strip_columns
 from kvcli.options import RunOptions
 from kvcli.output import Output
-from kvcli.progress import History, Rates, closing_line, hits_and_misses, progress_line
+from kvcli.progress import (
+    History,
+    LinkRate,
+    Rates,
+    closing_line,
+    format_count,
+    hits_and_misses,
+    progress_line,
+)
+from kvcli.sizes import format_size
 
-MB = 1_000_000
+MB, GB = 10**6, 10**9
 SAMPLE = Sample(
     wall_s=10.0,
-    seconds={Phase.IDLE: 0.1, Phase.COMPUTE: 9.7, Phase.READ: 0.15, Phase.WRITE: 0.05},
+    seconds=dict.fromkeys(Phase, 0.0)
+    | {Phase.IDLE: 0.1, Phase.COMPUTE: 9.7, Phase.READ: 0.15, Phase.WRITE: 0.05},
     tiers=(
-        TierUse("device", 200 * MB, 150 * MB, 118, 4),
+        TierUse("device", 200 * MB, 150 * MB, 118, 4, hot_pages=59, hot_bytes=75 * MB),
         TierUse("host", 100 * MB, 10 * MB, 8, 2),
         TierUse("disk", None, 188 * MB, 67, 0),
     ),
     total_pages=193,
+    reuse=(700, 40, 3),
     hits={Tier.DEVICE: 900, Tier.HOST: 60, Tier.DISK: 40},
-    read_bytes=3 * MB,
-    written_bytes=188 * MB,
+    links={
+        Link.HOST_TO_DEVICE: LinkUse(9 * MB, 30, 0.02),
+        Link.DISK_TO_HOST: LinkUse(3 * MB, 12, 0.2),
+        Link.HOST_TO_DISK: LinkUse(188 * MB, 960, 1.5),
+    },
     tokens_done=12_345,
     tokens_total=12_345,
     task="ingest",
     decoded_tokens=0,
 )
+
+
+READ = Link.DISK_TO_HOST
 
 
 class Terminal(io.StringIO):
@@ -50,12 +78,44 @@ def a_capable_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def drawn(sample: Sample, width: int, history: History | None = None) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+HUGE = replace(
+    SAMPLE,
+    wall_s=400_000.0,
+    tiers=(
+        TierUse("device", 99 * GB, 98 * GB, 99_999_999, 99_999_999, 99_999_999, 98 * GB),
+        TierUse("host", 999 * GB, 998 * GB, 99_999_999, 99_999_999, 1, 1000),
+        TierUse("disk", None, 99_999 * GB, 99_999_999, 0),
+    ),
+    total_pages=299_999_997,
+    links=dict.fromkeys(Link, LinkUse(99_999 * GB, 10**9, 399_999.0)),
+    tokens_done=987_654_321,
+    tokens_total=1_234_567_890,
+)
+"""More than any machine has: every figure is as long as it can be."""
+
+
+def map_of(columns: int) -> ResidencyMap:
+    """Sinks and the end on the device, something in the host tier, all else on disk."""
+    cells = [MapCell(Tier.DISK, False)] * columns
+    cells[0] = cells[-1] = MapCell(Tier.DEVICE, True)
+    cells[columns // 2] = MapCell(Tier.HOST, False)
+    return ResidencyMap(tuple(cells), 34 * columns)
+
+
+def drawn(
+    sample: Sample,
+    width: int,
+    history: History | None = None,
+    *,
+    limits: dict[Link, float] | None = None,
+    encoding: str = "utf-8",
+) -> list[str]:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+    console = Console(file=file, width=width, color_system=None, legacy_windows=False)
     history = history or History()
-    with console.capture() as capture:
-        console.print(live_panel(sample, history, history.add(sample), "tiny", width))
-    return capture.get().splitlines()
+    rates, shown = history.add(sample), map_of(strip_columns(width))
+    console.print(LivePanel(sample, history, rates, "tiny", shown, limits or {}))
+    return file.buffer.getvalue().decode(encoding).splitlines()
 
 
 def test_the_closing_line_says_tokens_pages_bytes_and_time() -> None:
@@ -83,11 +143,12 @@ def test_a_miss_of_a_tier_is_a_hit_further_down() -> None:
 
 def test_speeds_and_the_time_left_come_from_the_last_samples() -> None:
     history = History()
-    first = replace(SAMPLE, wall_s=10.0, tokens_done=1000, read_bytes=0, written_bytes=0)
-    assert history.add(first) == Rates()
-    later = replace(first, wall_s=12.0, tokens_done=3000, read_bytes=4, written_bytes=10)
+    first = replace(SAMPLE, wall_s=10.0, tokens_done=1000)
+    before = history.add(first)
+    assert (before.tokens, before.eta_s) == (0.0, None)
+    later = replace(first, wall_s=12.0, tokens_done=3000)
     rates = history.add(later)
-    assert (rates.tokens, rates.read, rates.written) == (1000.0, 2.0, 5.0)
+    assert rates.tokens == 1000.0
     assert rates.eta_s == pytest.approx((12_345 - 3000) / 1000)
 
 
@@ -111,25 +172,105 @@ def test_a_new_task_starts_its_speeds_afresh() -> None:
     history = History()
     history.add(SAMPLE)
     rates = history.add(replace(SAMPLE, task="answer", wall_s=11.0, tokens_done=0))
-    assert rates == Rates()
+    assert (rates.tokens, rates.eta_s) == (0.0, None)
+
+
+def reading(history: History, sums: list[tuple[float, int, float]]) -> LinkRate:
+    """Feed samples of when, bytes read and seconds busy so far; gives the last rate."""
+    for at, num_bytes, busy in sums:
+        use = LinkUse(num_bytes, 1, busy)
+        rates = history.add(replace(SAMPLE, wall_s=at, links=SAMPLE.links | {READ: use}))
+    return rates.links[READ]
+
+
+def test_a_links_rate_is_that_of_now_and_its_peak_that_of_a_second() -> None:
+    """A burst of 600 bytes in half a second is 600 a second, not 1,200."""
+    history = History()
+    peak = reading(history, [(0.0, 0, 0), (0.5, 0, 0), (1.0, 600, 0.25), (1.5, 600, 0.25)])
+    assert peak.peak == 600
+    quiet = reading(history, [(at, 600, 0.25) for at in (2.0, 2.5, 3.0, 3.5)])
+    assert quiet == LinkRate(now=0.0, peak=600, when_busy=2400, busy=0.0)
+
+
+def test_a_link_that_never_moved_has_no_speed() -> None:
+    assert reading(History(), [(0.0, 0, 0), (1.0, 0, 0)]) == LinkRate()
+
+
+def test_another_task_does_not_forget_the_links() -> None:
+    history = History()
+    reading(history, [(0.0, 0, 0), (1.0, 500, 1)])
+    use = LinkUse(500, 1, 1.0)
+    rates = history.add(
+        replace(SAMPLE, wall_s=2.0, task="answer", links=SAMPLE.links | {READ: use})
+    )
+    assert rates.links[READ].peak == 500
+
+
+def test_a_curve_says_how_fast_a_sum_grew_in_each_column() -> None:
+    """Nothing is known of the first twenty seconds."""
+    history = History()
+    for at in range(20, 61):
+        history.add(replace(SAMPLE, wall_s=float(at), decoded_tokens=max(0, at - 40) * 5))
+    grown = history.growth(lambda sample: sample.decoded_tokens, 6)
+    assert grown == [None, None, 0.0, 0.0, pytest.approx(5.0), pytest.approx(5.0)]
+
+
+def test_samples_of_a_minute_are_kept_however_often_they_come() -> None:
+    history = History()
+    for tick in range(20_000):
+        history.add(replace(SAMPLE, wall_s=tick / 100))
+    assert 60 <= history.samples[-1].wall_s - history.samples[0].wall_s <= 61
+    assert len(history.samples) < 400
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("sample", [SAMPLE, HUGE], ids=["usual", "huge"])
+@pytest.mark.parametrize("width", [80, 120, 160, 200])
+def test_the_panel_fits_and_nothing_is_cut(width: int, sample: Sample, encoding: str) -> None:
+    lines = drawn(sample, width, encoding=encoding)
+    assert {len(line.rstrip()) for line in lines} == {width - 2}  # room for the echo of ^C
+    assert len(lines) <= 22, "a terminal has 24"
+    text = "\n".join(lines)
+    most = [format_size(use.used_bytes) for use in sample.tiers]
+    for figure in (*most, format_count(sample.tiers[0].pages), f"{sample.total_pages:,} pages"):
+        assert figure in text, figure
+    assert f"{sample.tokens_done:,} / {sample.tokens_total:,}" in text
+    assert "…" not in text
+    for head in ("used", "pages", "hit", "out", "now", "peak", "when busy", "moved", "in all",
+                 "share", "read", "write", "commit", "decode", "lock"):  # fmt: skip
+        assert head in text, head
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_the_panel_fits_and_shows_every_tier(width: int) -> None:
-    lines = drawn(SAMPLE, width)
-    assert {len(line.rstrip()) for line in lines} == {width - 2}  # room for the echo of ^C
-    assert len(lines) <= 10
-    text = "\n".join(lines)
-    for part in ("ingest · tiny", "12,345 / 12,345", "150 MB / 200 MB", "118 pages", "hit 90%",
-                 "4 out", "193 in all", "compute 97%", "0:10 elapsed"):  # fmt: skip
+def test_the_panel_says_what_the_sample_does(width: int) -> None:
+    text = "\n".join(drawn(SAMPLE, width))
+    for part in ("ingest · tiny", "12,345 / 12,345", "100%", "150 MB / 200 MB", "118  50%  90%",
+                 "193 pages", "0:10 elapsed", "9.7 s   97%", "0.2 s  2.0%", "188 MB",
+                 "1.5%", "0.5%", "cell = fastest of 34 pages"):  # fmt: skip
         assert part in text, part
-    assert "…" not in text
 
 
-def test_the_wide_panel_counts_hits_and_misses() -> None:
-    text = "\n".join(drawn(SAMPLE, 160))
-    assert "900 hits" in text
-    assert "100 misses" in text
+def test_the_strip_runs_along_the_document() -> None:
+    lines = drawn(SAMPLE, 80)
+    (where,) = (line for line in lines if "where" in line)
+    (hot,) = (line for line in lines if line.startswith("│ hot"))
+    assert where.strip("│ ").removeprefix("where").strip() == "█" + "▁" * 30 + "▄" + "▁" * 29 + "█"
+    assert hot[14] == hot[75] == "•" and hot.count("•") == 2
+
+
+def test_a_measured_limit_shows_what_is_left_of_it() -> None:
+    history = History()
+    history.add(replace(SAMPLE, wall_s=8.0, links=dict.fromkeys(Link, LinkUse())))
+    text = "\n".join(drawn(SAMPLE, 80, history, limits={Link.HOST_TO_DISK: 188 * MB}))
+    assert "of max" in text
+    assert re.search(r"host→disk .* 94.0 MB/s +50%", text) or "94 MB/s    50%" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 79])
+def test_a_narrow_terminal_loses_columns_not_lines(width: int) -> None:
+    lines = drawn(SAMPLE, width)
+    assert {len(line.rstrip()) for line in lines} == {width - 2}
+    assert len(lines) == len(drawn(SAMPLE, 80))
 
 
 def test_the_panel_draws_before_anything_is_known() -> None:
@@ -238,7 +379,9 @@ def test_the_live_view_is_off_the_screen_while_an_answer_streams() -> None:
             before = len(screen.getvalue())
             time.sleep(0.4)
             during = screen.getvalue()[before:]
-        time.sleep(0.3)
+        patience = time.monotonic() + 20
+        while "device" not in screen.getvalue()[before:] and time.monotonic() < patience:
+            time.sleep(0.05)
         after = screen.getvalue()[before:]
     assert during == ""
     assert "device" in after

@@ -27,16 +27,23 @@ def test_samples_and_the_last_state_are_written(
     monkeypatch.setattr(metrics, "SAMPLE_SECONDS", 0.01)
     telemetry, path = Telemetry(), tmp_path / "m.jsonl"
     with MetricsFile(path, telemetry, output()):
-        time.sleep(0.1)
-        telemetry.publish_tiers((TierUse("device", 8, 4, 2, 1),), 2)
+        patience = time.monotonic() + 20
+        while path.read_text().count("\n") < 2 and time.monotonic() < patience:
+            time.sleep(0.01)
+        telemetry.publish_tiers((TierUse("device", 8, 4, 2, 1, hot_pages=1, hot_bytes=2),), 2, (5,))
         telemetry.publish_task("ingest", 5, 9)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(lines) >= 3
     last = lines[-1]
     assert (last["task"], last["tokens_done"], last["tokens_total"]) == ("ingest", 5, 9)
     assert last["tiers"] == [
-        {"name": "device", "capacity_bytes": 8, "used_bytes": 4, "pages": 2, "evictions": 1}
-    ]
+        {
+            "name": "device", "capacity_bytes": 8, "used_bytes": 4, "pages": 2, "evictions": 1,
+            "hot_pages": 1, "hot_bytes": 2,
+        }
+    ]  # fmt: skip
+    assert last["reuse"] == [5]
+    assert last["links"]["host_to_disk"] == {"moved_bytes": 0, "moves": 0, "busy_s": 0.0}
     assert set(last["seconds"]) == {phase.value for phase in Phase}
     assert sum(last["seconds"].values()) == pytest.approx(last["wall_s"], abs=0.01)
 
@@ -44,7 +51,7 @@ def test_samples_and_the_last_state_are_written(
 def test_every_field_of_a_sample_is_written_and_documented() -> None:
     sample = Telemetry().sample()
     fields = set(metrics.sample_json(sample))
-    assert fields == set(sample.__dataclass_fields__)
+    assert fields == {*sample.__dataclass_fields__, "read_bytes", "written_bytes"}
     assert all(f"`{name}`" in (metrics.__doc__ or "") for name in fields)
 
 

@@ -197,7 +197,10 @@ def test_the_result_has_the_documented_fields() -> None:
         "prompt_tokens", "reused_tokens", "recomputed_tokens", "new_tokens",
     ]  # fmt: skip
     assert found["tiers"] == [{"name": "disk", "capacity_bytes": None, "used_bytes": 5, "pages": 2}]
-    assert list(found["io"]) == ["read_bytes", "written_bytes", "stall_s", "compute_s", "idle_s"]
+    assert list(found["io"]) == [
+        "read_bytes", "written_bytes", "stall_s", "compute_s", "idle_s", "stalls",
+    ]  # fmt: skip
+    assert list(found["io"]["stalls"]) == ["read", "write", "commit", "decode", "lock"]
     assert found["io"]["written_bytes"] == 7
     assert list(found["timings"]) == ["load_s", "ingest_s", "first_token_s", "decode_s"]
     assert found["skipped"] == [{"path": "b", "reason": "binary"}]

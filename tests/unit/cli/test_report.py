@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.errors import NothingReadable
-from engine.telemetry import Phase
+from engine.telemetry import Link, Phase
 from engine.types import Tier
 from kvcli.report_page import MARK
 from kvcli.run_log import MOST_POINTS, read_log
@@ -22,10 +22,17 @@ def sample(at: float, tokens: int = 0, **changes: Any) -> dict[str, Any]:
     return {
         "wall_s": at, "task": "reading", "tokens_done": tokens, "tokens_total": 10**6,
         "decoded_tokens": 0, "total_pages": 12, "read_bytes": int(5e6 * at), "written_bytes": 0,
-        "seconds": {"compute": at, "read": 0.0, "write": 0.0, "idle": 0.0},
+        "seconds": {phase.value: 0.0 for phase in Phase} | {"compute": at},
+        "links": {
+            "host_to_device": {"moved_bytes": 0, "moves": 0, "busy_s": 0.0},
+            "disk_to_host": {"moved_bytes": int(5e6 * at), "moves": 7, "busy_s": at / 4},
+            "host_to_disk": {"moved_bytes": 0, "moves": 0, "busy_s": 0.0},
+        },
+        "reuse": [60, 30, 0, 10],
         "hits": {"device": 0, "host": 0, "disk": 0},
         "tiers": [
-            {"name": name, "capacity_bytes": room, "used_bytes": 50, "pages": pages, "evictions": 0}
+            {"name": name, "capacity_bytes": room, "used_bytes": 50, "pages": pages, "evictions": 0,
+             "hot_pages": 1, "hot_bytes": 10}
             for name, room, pages in tiers
         ],
     } | changes  # fmt: skip
@@ -58,7 +65,7 @@ def test_another_task_counts_its_tokens_anew(tmp_path: Path) -> None:
 def test_time_pages_and_bytes_are_those_of_each_interval(tmp_path: Path) -> None:
     first = sample(0.0)
     second = sample(
-        2.0, seconds={"compute": 1.0, "read": 0.5, "write": 0.0, "idle": 0.5},
+        2.0, seconds=first["seconds"] | {"compute": 1.0, "read": 0.5, "idle": 0.5},
         hits={"device": 3, "host": 0, "disk": 1},
     )  # fmt: skip
     third = sample(3.0, seconds=second["seconds"] | {"idle": 1.5}, hits=second["hits"])
@@ -67,9 +74,41 @@ def test_time_pages_and_bytes_are_those_of_each_interval(tmp_path: Path) -> None
     assert [log.shares[phase] for phase in (Phase.COMPUTE, Phase.READ, Phase.IDLE)] == [
         [0.5, 0.0], [0.25, 0.0], [0.25, 1.0],
     ]  # fmt: skip
-    assert log.read_per_s == [5e6, 5e6]
+    assert log.link_rates[Link.DISK_TO_HOST] == [5e6, 5e6]
+    assert log.busy_shares[Link.DISK_TO_HOST] == [0.25, 0.25]
+    assert log.hot_shares[Tier.DEVICE] == [0.5, 0.5] and not log.is_old
     assert [log.pages[tier] for tier in Tier] == [[2, 2], [3, 3], [7, 7]]
     assert log.hit_shares[Tier.DISK] == [0.25, 0.25], "nothing was read: as before"
+
+
+def older(line: dict[str, Any]) -> dict[str, Any]:
+    """The sample as kvcli wrote it before it told stalls apart."""
+    kept = {name: value for name, value in line.items() if name not in ("links", "reuse")}
+    kept["seconds"] = {n: line["seconds"][n] for n in ("idle", "compute", "read", "write")}
+    kept["tiers"] = [
+        {name: value for name, value in tier.items() if not name.startswith("hot_")}
+        for tier in line["tiers"]
+    ]
+    return kept
+
+
+def test_a_file_of_an_older_version_is_read_for_what_it_has(kvcli, tmp_path: Path) -> None:
+    path = write(tmp_path / "run.jsonl", [older(line) for line in steady(20)])
+    log = read_log(path)
+    assert log.is_old and log.link_rates[Link.DISK_TO_HOST][0] == pytest.approx(5e6)
+    assert log.shares[Phase.COMPUTE][0] == pytest.approx(1.0)
+    assert kvcli("report", path).code == 0
+    assert "An older kvcli has written this file" in (tmp_path / "run.html").read_text()
+
+
+def test_a_peak_is_that_of_a_second_and_survives_thinning(tmp_path: Path) -> None:
+    """A burst of 9 MB within half a second, in a run of an hour."""
+    samples = [sample(tick / 2) for tick in range(7200)]
+    for line in samples:
+        late = line["wall_s"] > 1000
+        line["links"]["disk_to_host"]["moved_bytes"] = 9_000_000 if late else 0
+    log = read_log(write(tmp_path / "run.jsonl", samples))
+    assert log.peaks[Link.DISK_TO_HOST] == 9e6
 
 
 def test_a_long_run_is_thinned_evenly_and_keeps_its_ends(tmp_path: Path) -> None:
@@ -123,6 +162,8 @@ def test_the_page_has_everything_in_it(kvcli, tmp_path: Path) -> None:
     page = (tmp_path / "a&b.html").read_text()
     assert page.startswith(MARK)
     assert "<h1>a&amp;b.jsonl</h1>" in page and "14,336 tokens" in page
+    for part in ("stall: decode", "host → device", "20 MB/s", "8-15", "stalled by", "busy"):
+        assert part in page, part
     assert not re.search(r"<(script|link|img)[^>]+(src|href)\s*=", page)
     assert kvcli("report", path, "--json").out == json.dumps({"report": ran.out.strip()}) + "\n"
 
