@@ -25,7 +25,6 @@ from engine.sequence import Sequence
 from engine.session import SessionFile
 from engine.stepper import Stepper
 from engine.telemetry import Phase, Telemetry
-from engine.tiers.prefetch import PrefetchCounts
 
 
 class Engine:
@@ -318,11 +317,6 @@ class Engine:
         """Let in pages that have come, and send for what is wanted next; returns at once."""
         if self._prefetcher is not None:
             self._prefetcher.run()
-
-    @property
-    def prefetched(self) -> PrefetchCounts:
-        """What became of pages that were brought in before they were asked for."""
-        return self._prefetcher.counts if self._prefetcher is not None else PrefetchCounts()
 
     # -- keeping -----------------------------------------------------------------------------
 

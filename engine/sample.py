@@ -92,6 +92,19 @@ class ResidencyMap:
     num_pages: int
 
 
+@dataclass(slots=True)
+class PrefetchCounts:
+    """What became of pages that were brought in before they were asked for."""
+
+    issued: int = 0
+    useful: int = 0
+    """Read from the host tier after they had come."""
+    late: int = 0
+    """Asked for while they were still on their way."""
+    wasted: int = 0
+    """Left the tier, or ceased to be, before anybody read them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Everything at one moment; sums since the start."""
@@ -106,6 +119,9 @@ class Sample:
     """Reads of pages that had been read before: item i counts those whose last read lay
     `[2**i, 2**(i + 1))` steps back. The last item that is not 0 ends it."""
     links: dict[Link, LinkUse]
+    prefetch: PrefetchCounts
+    major_faults: int
+    """Times that the process waited because memory it touched was not there: unified memory."""
     tokens_done: int
     """Tokens of the current task that have KV."""
     tokens_total: int

@@ -13,11 +13,12 @@ thread meets them in a commit alone, when the writer has nothing left to do.
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from engine.sample import (
@@ -26,6 +27,7 @@ from engine.sample import (
     LinkUse,
     MapCell,
     Phase,
+    PrefetchCounts,
     ResidencyMap,
     Sample,
     TierUse,
@@ -39,6 +41,7 @@ __all__ = [
     "LinkUse",
     "MapCell",
     "Phase",
+    "PrefetchCounts",
     "ResidencyMap",
     "Sample",
     "Telemetry",
@@ -50,6 +53,11 @@ MAP_SECONDS = 0.25
 
 MAP_SHARE = 0.01
 """Most of the engine's time that drawing them may take."""
+
+
+def _major_faults() -> int:
+    """Of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 @dataclass(slots=True)
@@ -89,6 +97,9 @@ class Telemetry:
     """Cells that somebody has asked for since the last map."""
     _map_begun: float = 0.0
     _map_due: float = 0.0
+    prefetch: PrefetchCounts = field(default_factory=PrefetchCounts)
+    """Counted by whoever prefetches, on the engine's thread."""
+    _faults_before: int = field(default_factory=_major_faults)
     trace: AccessTrace = field(default_factory=AccessTrace)
     """Which pages were read, for whoever compares policies."""
 
@@ -233,6 +244,8 @@ class Telemetry:
                 hits=dict(self._hits),
                 reuse=reuse,
                 links={link: count.use(now) for link, count in self._links.items()},
+                prefetch=replace(self.prefetch),
+                major_faults=_major_faults() - self._faults_before,
                 tokens_done=done,
                 tokens_total=total,
                 task=task,

@@ -6,8 +6,10 @@ start of the run: `wall_s`, `task`, `tokens_done`, `tokens_total`, `decoded_toke
 `links`, each with `moved_bytes`, `moves` and `busy_s`, and `tiers`, each with `name`,
 `capacity_bytes`, `used_bytes`, `pages`, `evictions`, `hot_pages`, `hot_bytes`. `reuse` counts page
 reads by how many steps the read before lay back, in powers of two. `read_bytes` and `written_bytes`
-are those of the disk tier, as in `links`. Beside them stand the `accesses` since the line before,
-see `engine.trace`: which pages were made, read, weighed and dropped, in order.
+are those of the disk tier, as in `links`. `prefetch` counts pages that were brought in before they
+were asked for: `issued`, `useful`, `late`, `wasted`; `major_faults` counts waits for mapped memory.
+Beside them stand the `accesses` since the line before, see `engine.trace`: which pages were made,
+read, weighed and dropped, in order.
 """
 
 from __future__ import annotations
@@ -102,6 +104,8 @@ def sample_json(sample: Sample) -> dict[str, Any]:
         "seconds": {phase.value: round(spent, 4) for phase, spent in sample.seconds.items()},
         "hits": {tier.value: pages for tier, pages in sample.hits.items()},
         "reuse": list(sample.reuse),
+        "prefetch": dataclasses.asdict(sample.prefetch),
+        "major_faults": sample.major_faults,
         "tiers": [dataclasses.asdict(use) for use in sample.tiers],
     }
 

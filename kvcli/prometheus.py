@@ -7,6 +7,7 @@ Prometheus's own rules: base units, `_total` for what only grows, labels for tie
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
@@ -74,6 +75,7 @@ class SampleCollector(Collector):
         yield from _time(sample)
         yield from _tiers(sample)
         yield from _links(sample)
+        yield from _foresight(sample)
 
 
 def _progress(sample: Sample) -> Iterable[Metric]:
@@ -120,6 +122,18 @@ def _tiers(sample: Sample) -> Iterable[Metric]:
     for tier, pages in sample.hits.items():
         hits.add_metric([tier.value], pages)
     yield from (*gauges, evictions, hits)
+
+
+def _foresight(sample: Sample) -> Iterable[Metric]:
+    pages = CounterMetricFamily(
+        "kvcli_prefetch_pages", "Pages brought in before they were asked for.", labels=["outcome"]
+    )
+    for outcome, count in asdict(sample.prefetch).items():
+        pages.add_metric([outcome], count)
+    yield pages
+    yield CounterMetricFamily(
+        "kvcli_major_faults", "Waits for memory that was read from a disk.", sample.major_faults
+    )
 
 
 def _links(sample: Sample) -> Iterable[Metric]:

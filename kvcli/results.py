@@ -66,6 +66,10 @@ class IOResult:
     idle_s: float = 0.0
     stalls: dict[str, float] = field(default_factory=dict)
     """Seconds by cause; they sum to `stall_s`."""
+    prefetch: dict[str, int] = field(default_factory=dict)
+    """Pages brought in before they were asked for: issued, useful, late, wasted."""
+    major_faults: int = 0
+    """Times that the process waited for memory to be read from a disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,8 @@ def io_of(sample: Sample) -> IOResult:
         compute_s=round(sample.seconds[Phase.COMPUTE], 3),
         idle_s=round(sample.seconds[Phase.IDLE], 3),
         stalls={cause.value: round(sample.seconds[cause], 3) for cause in STALLS},
+        prefetch=asdict(sample.prefetch),
+        major_faults=sample.major_faults,
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 
 from engine.errors import KVError
 from engine.policies.prefetch import PrefetchPolicy
@@ -28,19 +27,6 @@ MOST_SHARE = 4
 
 MOST_FLYING = 16
 """Pages on their way at once: later ones may be wanted more urgently."""
-
-
-@dataclass(slots=True)
-class PrefetchCounts:
-    """What became of prefetched pages."""
-
-    issued: int = 0
-    useful: int = 0
-    """Read from the host tier after they had come."""
-    late: int = 0
-    """Asked for while they were still on their way."""
-    wasted: int = 0
-    """Left the tier, or ceased to be, before anybody read them."""
 
 
 class Prefetcher:
@@ -69,7 +55,7 @@ class Prefetcher:
         self._unread: set[PageId] = set()
         self._last: set[PageId] = set()
         """Pages of the last step: likely those of the next one, too."""
-        self.counts = PrefetchCounts()
+        self.counts = telemetry.prefetch
 
     @property
     def policies(self) -> Sequence[PrefetchPolicy]:

@@ -68,10 +68,10 @@ def test_after_a_resume_the_first_pages_lie_there_when_they_are_asked_for(tmp_pa
     path = saved(tmp_path / "s.kv")
     _, cold = resumed(path, wait=False)
     _, warm = resumed(path, wait=True, prefetch=("sequential",))
-    counts = warm.prefetched
+    counts = warm.telemetry.prefetch
     assert counts.issued >= 5 and counts.useful == counts.issued and not counts.wasted
     assert cold.telemetry.sample().hits[Tier.HOST] < warm.telemetry.sample().hits[Tier.HOST]
-    assert cold.prefetched.issued == 0
+    assert cold.telemetry.prefetch.issued == 0
 
 
 def test_runners_up_are_there_for_the_next_answer(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_runners_up_are_there_for_the_next_answer(tmp_path: Path) -> None:
         before = engine.telemetry.sample().read_bytes
         engine.drop(engine.gather(sequence, [20, 21]))
         assert engine.telemetry.sample().read_bytes == before
-        counts = engine.prefetched
+        counts = engine.telemetry.prefetch
         assert (counts.issued, counts.useful, counts.wasted) == (2, 2, 0)
 
 
@@ -105,9 +105,9 @@ def test_without_a_disk_or_room_there_is_nothing_to_prefetch(tmp_path: Path) -> 
     model = tiny("llama", "bfloat16")
     with open_engine(model, prefetch=("sequential",)) as engine:
         listen(engine, engine.new_sequence(), text(100), 2)
-        assert engine.prefetched.issued == 0
+        assert engine.telemetry.prefetch.issued == 0
     file = SessionFile.open(path, writable=True)
     least = Budget(device=1, host=LEAST_HOST)
     with open_engine(model, least, file=file, prefetch=("sequential",)) as engine:
         listen(engine, engine.resume(), text(20, 2), 1)
-        assert engine.prefetched.issued == 0
+        assert engine.telemetry.prefetch.issued == 0
