@@ -1,0 +1,109 @@
+"""The second question on a subject: how many of the pages it is answered from lie in RAM already.
+
+Pairs of questions on one subject are put to a session of R's reference manual, answered from stored
+pages. What counts is where the pages of the second question's working set lie when it is asked;
+sinks count as well. With and without prefetching, each from a freshly opened session.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from engine.engine import Engine
+from engine.sequence import Sequence
+from engine.types import Tier
+from kvcli import opening
+from kvcli.conversation import Conversation
+from kvcli.options import RunOptions
+from kvcli.sizes import parse_size
+from tests.bench.harness import report
+from tests.bench.hidden import ask_afresh
+
+PAIRS = (
+    ("Which function adds a small amount of noise to a numeric vector?",
+     "What does the argument amount of jitter mean?"),
+    ("How is a linear model fitted?", "Which components does an object of class lm have?"),
+    ("What does the function merge do with two data frames?",
+     "Which argument of merge says by which columns data frames are merged?"),
+    ("How can the elements of a character vector be split into substrings?",
+     "What does strsplit do when the argument split is empty?"),
+    ("Which function estimates parameters by maximum likelihood?",
+     "What does the argument minuslogl of mle take?"),
+    ("What does approxfun return?", "Which values can the argument rule of approxfun have?"),
+    ("How is a contour plot drawn?", "Which argument of contour sets the labels of the lines?"),
+    ("What does the function Sys.time give?", "In which time zone is the result of Sys.time?"),
+    ("How can a function be applied over the margins of an array?",
+     "What does the argument MARGIN of apply mean?"),
+    ("Which function computes a kernel density estimate?",
+     "How is the smoothing bandwidth bw of density chosen?"),
+)  # fmt: skip
+
+
+@contextmanager
+def watched(engine: Engine) -> Iterator[dict[Tier, int]]:
+    """Where the pages lay that are gathered inside."""
+    found = dict.fromkeys(Tier, 0)
+    real = engine.gather
+
+    def gather(sequence: Sequence, pages: list[int]) -> Sequence:
+        before = engine.telemetry.sample().hits
+        gathered = real(sequence, pages)
+        after = engine.telemetry.sample().hits
+        for tier in Tier:
+            found[tier] += after[tier] - before[tier]
+        return gathered
+
+    engine.gather = gather  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        engine.gather = real  # type: ignore[method-assign]
+
+
+def ask(talk: Conversation, options: RunOptions, question: str) -> dict[Tier, int]:
+    """Ask on a fork that is dropped; gives where the pages lay."""
+    with watched(talk.engine) as found:
+        ask_afresh(talk, question, options.sampling)
+    return found
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("session", type=Path)
+    parser.add_argument("--ram", default="2GiB")
+    choices = parser.parse_args()
+    rows: dict[str, dict[str, float]] = {}
+    shares: dict[str, list[str]] = {}
+    for prefetch in ("off", "auto"):
+        options = RunOptions(
+            attention="stored", prefetch=prefetch, lookup="sketch", ram=parse_size(choices.ram),
+            max_tokens=8, dashboard="off", quiet=True,
+        )  # fmt: skip
+        first, second = dict.fromkeys(Tier, 0), dict.fromkeys(Tier, 0)
+        with opening.go_on(options, choices.session) as run:
+            run.read()
+            for opener, follower in PAIRS:
+                for counts, question in ((first, opener), (second, follower)):
+                    found = ask(run.conversation, options, question)
+                    for tier in Tier:
+                        counts[tier] += found[tier]
+                share = found[Tier.HOST] / max(1, sum(found.values()))
+                shares.setdefault(prefetch, []).append(f"{share:.0%}")
+            counts = asdict(run.telemetry.prefetch)
+        for name, seen in (("first", first), ("second", second)):
+            rows[f"{name} question, prefetch {prefetch}"] = {
+                "pages": float(sum(seen.values())),
+                "in RAM": float(seen[Tier.HOST]),
+                "share": seen[Tier.HOST] / max(1, sum(seen.values())),
+            }
+        rows[f"second question, prefetch {prefetch}"] |= counts
+    report("the second question on a subject", rows, ram=choices.ram, each=shares)
+
+
+if __name__ == "__main__":
+    main()
