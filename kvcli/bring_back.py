@@ -6,13 +6,13 @@ decides: as long as the disk's speed or the model's is not known, everything is 
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from engine.memory.budget import MemoryPlan
+from engine.engine import Engine
 from engine.model.load import LoadedModel
+from engine.session import SessionFile
 from engine.tiers.cost import Rates, Split, Work, cheapest_split
 from kvcli.estimate import measured_speed
 from kvcli.known_disks import recall
+from kvcli.output import Output
 
 EMBEDDINGS = ("embed_tokens.weight", "lm_head.weight")
 """Weights that reading a token hardly touches."""
@@ -25,30 +25,29 @@ def matrix_params(model: LoadedModel) -> int:
     return sum(weight.numel() for weight in matrices)
 
 
-def split_of(
-    model: LoadedModel, plan: MemoryPlan, session: Path, kv_tokens: int, page_tokens: int
-) -> Split | None:
-    """Choose what of a stored sequence that is attended to exactly is computed again.
+def tokens_to_recompute(
+    model: LoadedModel, engine: Engine, file: SessionFile, output: Output
+) -> int:
+    """Choose how many leading tokens of a session to compute again, and say why.
 
     Args:
         model: Whose KV.
-        plan: Room in the tiers: what is computed again must fit the device tier.
-        session: The file.
-        kv_tokens: Tokens that have KV in it.
-        page_tokens: Tokens per page.
-
-    Returns:
-        The choice; None as long as a speed is not known.
+        engine: What is computed again must fit its device tier.
+        file: The session, which will be attended to exactly.
+        output: Is told of the choice; in detail only if everything is read.
     """
-    probe, flops = recall(session.resolve().parent), measured_speed(model.device.type)
+    probe, flops = recall(file.path.resolve().parent), measured_speed(model.device.type)
     if probe is None or flops is None:
-        return None
+        return 0
     geometry = model.geometry
     rates = Rates(probe.choice(geometry.slice_bytes).rate, flops)
     attention = 4.0 * geometry.num_layers * model.num_heads * geometry.head_dim
     work = Work(2.0 * matrix_params(model), attention)
-    most = min(kv_tokens, plan.device_pages * page_tokens)
-    return cheapest_split(geometry, kv_tokens, most, rates, work)
+    most = engine.memory_plan.device_pages * geometry.page_tokens
+    split = cheapest_split(geometry, file.kv_tokens, most, rates, work)
+    say = output.status if split.recomputed else output.detail
+    say(describe(split))
+    return split.recomputed
 
 
 def describe(split: Split) -> str:

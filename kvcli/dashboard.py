@@ -7,14 +7,14 @@ Owns the refresh and its thread, and gives the screen back whatever happens. Doe
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Literal, Self
 
 from rich.live import Live
 
-from engine.telemetry import Telemetry
+from engine.telemetry import Link, Telemetry
 from kvcli.dashboard_view import LivePanel, strip_columns
 from kvcli.options import RunOptions
 from kvcli.output import Output, clean
@@ -32,15 +32,22 @@ class Dashboard:
         options: Whether and how.
         output: Where; its console is shared, so that status lines appear above the live view.
         model: Name for the title.
+        limits: Bytes per second that links were measured to do at most, where that is known.
     """
 
     def __init__(
-        self, telemetry: Telemetry, options: RunOptions, output: Output, model: str
+        self,
+        telemetry: Telemetry,
+        options: RunOptions,
+        output: Output,
+        model: str,
+        limits: Mapping[Link, float] = MappingProxyType({}),
     ) -> None:
         self.mode = choose_mode(options, output)
         self._telemetry = telemetry
         self._output = output
         self._model = clean(model)
+        self._limits = limits
         self._closes_with_line = not options.quiet
         # an answer that goes elsewhere than to this screen disturbs nothing
         self._shares_screen = output.stdout_is_terminal and output.stderr_is_terminal
@@ -112,7 +119,7 @@ class Dashboard:
         sample = self._telemetry.sample()
         rates = self._history.add(sample)
         shown = self._telemetry.ask_map(strip_columns(self._output.console.width))
-        return LivePanel(sample, self._history, rates, self._model, shown)
+        return LivePanel(sample, self._history, rates, self._model, shown, self._limits)
 
     def _print_lines(self) -> None:
         while not self._stop_lines.wait(LINE_SECONDS):

@@ -19,6 +19,7 @@ from typing import Any
 
 from engine.config import EngineConfig
 from engine.memory.budget import MemoryPlan
+from engine.telemetry import Link
 from engine.tiers.extents import enough_depth
 from engine.types import KVGeometry
 from kvcli.disk_probe import EXTENTS, THREADS, DiskProbe, ReadPoint, probe_disk
@@ -77,6 +78,14 @@ def suit_disk(
         extent_bytes=found.extent_bytes,
         stream_depth=depth,
     )
+
+
+def limits(folder: Path) -> dict[Link, float]:
+    """Bytes per second that the disk under a folder was measured to do; empty while unknown."""
+    probe = recall(folder)
+    if probe is None:
+        return {}
+    return {Link.DISK_TO_HOST: probe.choice().rate, Link.HOST_TO_DISK: probe.write}
 
 
 def recall(folder: Path) -> DiskProbe | None:

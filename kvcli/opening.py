@@ -18,7 +18,7 @@ from engine.lookup import ProbeWay
 from engine.model.load import LoadedModel
 from engine.session import SessionFile
 from engine.telemetry import Telemetry
-from kvcli.bring_back import describe, split_of
+from kvcli.bring_back import tokens_to_recompute
 from kvcli.calibration import calibrated
 from kvcli.conversation import Conversation
 from kvcli.corpus.source_map import SourceMap
@@ -33,7 +33,7 @@ from kvcli.documents import (
 )
 from kvcli.fetch import cache_dir
 from kvcli.focus import FocusConversation, require_room
-from kvcli.known_disks import suit_disk
+from kvcli.known_disks import limits, suit_disk
 from kvcli.metrics import MetricsFile
 from kvcli.mode import Mode, Work, choose_mode
 from kvcli.model_choice import lasting_name, load_chosen, same_model, same_pages
@@ -103,7 +103,7 @@ def start(
         )
         return Run(
             options, watched.output, watched.telemetry,
-            dashboard=_show(options, watched, model, stack),
+            dashboard=_show(options, watched, model, file, stack),
             stack=stack.pop_all(), stop=watched.stop, model=model, engine=engine,
             conversation=conversation, notes=notes, file=file,
             skipped=tuple(Skipped(skip.path, skip.reason.value) for skip in corpus.skipped),
@@ -135,7 +135,8 @@ def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) ->
             model = replace(model, lookup_layers=notes.lookup_layers)
         most = max(model.window, len(file.token_ids))
         engine = _engine(options, model, watched, file, stack, most, mode, work)
-        again = _tokens_to_recompute(watched, model, engine, file, mode)
+        is_read = mode is Mode.EXACT  # in focus hardly any stored KV is
+        again = tokens_to_recompute(model, engine, file, watched.output) if is_read else 0
         sequence = engine.resume(recompute=again, on_step=lambda _: watched.stop.check())
         sequence.local_window = mode.local_window
         conversation = mode.conversation(
@@ -146,7 +147,7 @@ def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) ->
         _say_plan(watched.output, engine, len(sequence.token_ids), True, mode, work)
         return Run(
             options, watched.output, watched.telemetry,
-            dashboard=_show(options, watched, model, stack),
+            dashboard=_show(options, watched, model, file, stack),
             stack=stack.pop_all(), stop=watched.stop, model=model, engine=engine,
             conversation=conversation, notes=notes, file=file, is_resumed=True,
             reused_tokens=conversation.sequence.num_tokens - again, recomputed_tokens=again,
@@ -170,9 +171,15 @@ def _watch(options: RunOptions, stack: ExitStack) -> _Watched:
 
 
 def _show(
-    options: RunOptions, watched: _Watched, model: LoadedModel, stack: ExitStack
+    options: RunOptions,
+    watched: _Watched,
+    model: LoadedModel,
+    file: SessionFile | None,
+    stack: ExitStack,
 ) -> Dashboard:
-    return stack.enter_context(Dashboard(watched.telemetry, options, watched.output, model.name))
+    folder = file.path.resolve().parent if file is not None else cache_dir()
+    view = Dashboard(watched.telemetry, options, watched.output, model.name, limits(folder))
+    return stack.enter_context(view)
 
 
 def _say_room(output: Output, left: int, room: Room) -> None:
@@ -249,21 +256,6 @@ def _engine(
     )
     stack.callback(engine.close)
     return engine
-
-
-def _tokens_to_recompute(
-    watched: _Watched, model: LoadedModel, engine: Engine, file: SessionFile, mode: Mode
-) -> int:
-    """How many leading tokens to compute again instead of reading their KV, and say why."""
-    if mode is not Mode.EXACT:
-        return 0  # hardly any of it is read
-    page_tokens = file.geometry.page_tokens
-    split = split_of(model, engine.memory_plan, file.path, file.kv_tokens, page_tokens)
-    if split is None:
-        return 0
-    say = watched.output.status if split.recomputed else watched.output.detail
-    say(describe(split))
-    return split.recomputed
 
 
 def _new_notes(

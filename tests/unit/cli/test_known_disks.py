@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from engine.config import EngineConfig
+from engine.telemetry import Link
 from engine.types import KVGeometry
 from kvcli import disk_probe, known_disks
 from kvcli.disk_probe import DiskProbe, ReadPoint
-from kvcli.known_disks import DISKS_FILE, recall, remember, suit_disk
+from kvcli.known_disks import DISKS_FILE, limits, recall, remember, suit_disk
 
 GEOMETRY = KVGeometry(30, 3, 64, "bfloat16")
 PROBE = DiskProbe((ReadPoint(1, 65536, 1e9), ReadPoint(4, 262144, 2e9)), 1e9, is_direct=True)
@@ -50,6 +51,12 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     monkeypatch.setattr(known_disks, "probe_disk", probe)
     return probed
+
+
+def test_the_rates_of_a_known_disk_are_the_limits_of_its_links(cache: Path, tmp_path: Path) -> None:
+    assert limits(tmp_path) == {}
+    remember(tmp_path, PROBE)
+    assert limits(tmp_path) == {Link.DISK_TO_HOST: 2e9, Link.HOST_TO_DISK: 1e9}
 
 
 def test_what_is_remembered_is_recalled(cache: Path, tmp_path: Path) -> None:
