@@ -94,15 +94,15 @@ class ResidencyMap:
 
 @dataclass(slots=True)
 class PrefetchCounts:
-    """What became of pages that were brought in before they were asked for."""
+    """What became of pages, or of parts of a layer, that were read before they were asked for."""
 
     issued: int = 0
     useful: int = 0
-    """Read from the host tier after they had come."""
+    """Used after they had come; of these,"""
     late: int = 0
-    """Asked for while they were still on their way."""
+    """asked for while they were still on their way."""
     wasted: int = 0
-    """Left the tier, or ceased to be, before anybody read them."""
+    """Gone before anybody used them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,9 @@ class Sample:
     `[2**i, 2**(i + 1))` steps back. The last item that is not 0 ends it."""
     links: dict[Link, LinkUse]
     prefetch: PrefetchCounts
+    """Pages that may be asked for, brought into the host tier."""
+    read_ahead: PrefetchCounts
+    """Parts of a layer that will be asked for next, streamed ahead of compute."""
     major_faults: int
     """Times that the process waited because memory it touched was not there: unified memory."""
     tokens_done: int

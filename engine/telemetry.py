@@ -98,7 +98,9 @@ class Telemetry:
     _map_begun: float = 0.0
     _map_due: float = 0.0
     prefetch: PrefetchCounts = field(default_factory=PrefetchCounts)
-    """Counted by whoever prefetches, on the engine's thread."""
+    """Pages, counted by whoever prefetches, on the engine's thread."""
+    read_ahead: PrefetchCounts = field(default_factory=PrefetchCounts)
+    """Parts of a layer, counted by whoever streams, on the engine's thread."""
     _faults_before: int = field(default_factory=_major_faults)
     trace: AccessTrace = field(default_factory=AccessTrace)
     """Which pages were read, for whoever compares policies."""
@@ -245,6 +247,7 @@ class Telemetry:
                 reuse=reuse,
                 links={link: count.use(now) for link, count in self._links.items()},
                 prefetch=replace(self.prefetch),
+                read_ahead=replace(self.read_ahead),
                 major_faults=_major_faults() - self._faults_before,
                 tokens_done=done,
                 tokens_total=total,

@@ -7,7 +7,8 @@ start of the run: `wall_s`, `task`, `tokens_done`, `tokens_total`, `decoded_toke
 `capacity_bytes`, `used_bytes`, `pages`, `evictions`, `hot_pages`, `hot_bytes`. `reuse` counts page
 reads by how many steps the read before lay back, in powers of two. `read_bytes` and `written_bytes`
 are those of the disk tier, as in `links`. `prefetch` counts pages that were brought in before they
-were asked for: `issued`, `useful`, `late`, `wasted`; `major_faults` counts waits for mapped memory.
+were asked for, `issued`, `useful`, `late` and `wasted`, `read_ahead` the same of attention parts
+that were streamed ahead of compute; `major_faults` counts waits for mapped memory.
 Beside them stand the `accesses` since the line before, see `engine.trace`: which pages were made,
 read, weighed and dropped, in order.
 """
@@ -105,6 +106,7 @@ def sample_json(sample: Sample) -> dict[str, Any]:
         "hits": {tier.value: pages for tier, pages in sample.hits.items()},
         "reuse": list(sample.reuse),
         "prefetch": dataclasses.asdict(sample.prefetch),
+        "read_ahead": dataclasses.asdict(sample.read_ahead),
         "major_faults": sample.major_faults,
         "tiers": [dataclasses.asdict(use) for use in sample.tiers],
     }

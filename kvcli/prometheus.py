@@ -125,12 +125,14 @@ def _tiers(sample: Sample) -> Iterable[Metric]:
 
 
 def _foresight(sample: Sample) -> Iterable[Metric]:
-    pages = CounterMetricFamily(
-        "kvcli_prefetch_pages", "Pages brought in before they were asked for.", labels=["outcome"]
-    )
-    for outcome, count in asdict(sample.prefetch).items():
-        pages.add_metric([outcome], count)
-    yield pages
+    for name, what, counts in (
+        ("kvcli_prefetch_pages", "Pages brought in before they were asked for.", sample.prefetch),
+        ("kvcli_read_ahead_parts", "Attention parts streamed ahead.", sample.read_ahead),
+    ):
+        family = CounterMetricFamily(name, what, labels=["outcome"])
+        for outcome, count in asdict(counts).items():
+            family.add_metric([outcome], count)
+        yield family
     yield CounterMetricFamily(
         "kvcli_major_faults", "Waits for memory that was read from a disk.", sample.major_faults
     )

@@ -68,6 +68,8 @@ class IOResult:
     """Seconds by cause; they sum to `stall_s`."""
     prefetch: dict[str, int] = field(default_factory=dict)
     """Pages brought in before they were asked for: issued, useful, late, wasted."""
+    read_ahead: dict[str, int] = field(default_factory=dict)
+    """The same of attention parts that were streamed ahead of compute."""
     major_faults: int = 0
     """Times that the process waited for memory to be read from a disk."""
 
@@ -153,6 +155,7 @@ def io_of(sample: Sample) -> IOResult:
         idle_s=round(sample.seconds[Phase.IDLE], 3),
         stalls={cause.value: round(sample.seconds[cause], 3) for cause in STALLS},
         prefetch=asdict(sample.prefetch),
+        read_ahead=asdict(sample.read_ahead),
         major_faults=sample.major_faults,
     )
 

@@ -76,6 +76,8 @@ class _Flight:
 
     buffer: StreamBuffer
     reads: list[Future[None]]
+    is_ahead: bool
+    """Whether it was begun while an earlier one was still to be taken."""
 
 
 class Transfer:
@@ -194,16 +196,22 @@ class Transfer:
         waiting = iter(jobs)
         free = deque(self._streams)
         flying: deque[_Flight] = deque()
+        ahead = self._telemetry.read_ahead
         try:
             while True:
                 while free and (job := next(waiting, None)) is not None:
-                    flying.append(self._start(job, free.popleft()))
+                    flying.append(self._start(job, free.popleft(), is_ahead=bool(flying)))
+                    ahead.issued += flying[-1].is_ahead
                 if not flying:
                     return
-                self._land(flying[0])
+                was_late = self._land(flying[0])
+                ahead.useful += flying[0].is_ahead
+                ahead.late += flying[0].is_ahead and was_late
                 yield flying[0].buffer
                 free.append(flying.popleft().buffer)
         finally:
+            for flight in list(flying)[1:]:  # the first is in the hands of whoever stops here
+                ahead.wasted += flight.is_ahead
             for flight in flying:
                 for read in flight.reads:
                     read.cancel()
@@ -232,27 +240,30 @@ class Transfer:
                 write.result()
         self._raise_failure()
 
-    def _start(self, job: ReadJob, buffer: StreamBuffer) -> _Flight:
+    def _start(self, job: ReadJob, buffer: StreamBuffer, *, is_ahead: bool) -> _Flight:
         reads = [
             self._readers.submit(self._read, piece, half, job.layer, buffer.halves[half], at)
             for first, run in job.runs
             for half in job.halves
             for at, piece in self._cut(first, run)
         ]
-        return _Flight(buffer, reads)
+        return _Flight(buffer, reads, is_ahead)
 
     def _cut(self, first: int, run: PageRun) -> Iterator[tuple[int, PageRun]]:
         """Cut a run that goes to page `first` of a buffer; each piece with where it goes."""
         for begin, count in cut_run(run.num_pages, self._pages_per_read):
             yield first + begin, PageRun(run.segment, run.first + begin, count)
 
-    def _land(self, flight: _Flight) -> None:
-        if not all(read.done() for read in flight.reads):
+    def _land(self, flight: _Flight) -> bool:
+        """Wait until everything has been read; gives whether there was anything to wait for."""
+        was_late = not all(read.done() for read in flight.reads)
+        if was_late:
             with self._telemetry.phase(Phase.READ):
                 for read in flight.reads:
                     self._wait(read, "read")
         for read in flight.reads:
             read.result()
+        return was_late
 
     def _read(self, run: PageRun, half: Part, layer: int, into: PageBuffer, first: int) -> None:
         self._await_writes(run.segment)

@@ -109,6 +109,28 @@ def test_reads_run_ahead_only_as_far_as_there_are_buffers(depth: int) -> None:
             check(buffer, layer, 0)
 
 
+def test_what_was_read_ahead_is_counted_late_or_in_time_or_in_vain() -> None:
+    """Two at a time: the first is asked for at once, the second is late, the third not taken."""
+    gate = threading.Event()
+
+    def before(call: Call) -> None:
+        if call[0] == "read" and call[3] == 1:
+            assert gate.wait(20)
+
+    disk = FakeDisk(before=before)
+    disk.fill(1)
+    with transferring(disk, depth=2, threads=2) as transfer:
+        counts = transfer._telemetry.read_ahead
+        stream = transfer.stream(jobs(0))
+        next(stream)
+        assert (counts.issued, counts.useful) == (1, 0)
+        threading.Timer(0.05, gate.set).start()
+        next(stream)
+        assert (counts.issued, counts.useful, counts.late) == (2, 1, 1)
+        stream.close()
+        assert (counts.issued, counts.useful, counts.late, counts.wasted) == (2, 1, 1, 1)
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), threads=st.integers(1, 4), depth=st.integers(1, 3))
 def test_however_runs_are_cut_every_page_is_read_once_and_to_its_place(

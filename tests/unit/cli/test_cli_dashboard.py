@@ -58,6 +58,7 @@ SAMPLE = Sample(
         Link.HOST_TO_DISK: LinkUse(188 * MB, 960, 1.5),
     },
     prefetch=PrefetchCounts(issued=9, useful=7, late=1, wasted=1),
+    read_ahead=PrefetchCounts(issued=30, useful=30, late=4),
     major_faults=2,
     tokens_done=12_345,
     tokens_total=12_345,
