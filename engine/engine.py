@@ -15,6 +15,7 @@ from engine.attention.gather import gather
 from engine.attention.recorder import QueryRecorder
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import OverBudget
+from engine.heap import HeapTrimmer
 from engine.keeper import Keeper
 from engine.lookup import PageLookup, ProbeWay
 from engine.memory.budget import FORK_TOKENS, MemoryPlan
@@ -66,6 +67,7 @@ class Engine:
             self._parts, model, telemetry, num_tokens=num_tokens, session=file
         )
         self._stepper = Stepper(self._parts, model, self._lookup, telemetry, config.step_tokens)
+        self._heap = HeapTrimmer()
         self._keeper = Keeper(
             self._parts,
             self._lookup,
@@ -223,6 +225,7 @@ class Engine:
             end = self._stepper.end(sequence, total)
             logits = self._stepper.run(sequence, end, recorder)
             self._keeper.after_step(sequence)
+            self._heap.after_step()
             self.prefetch()
             if on_step is not None:
                 on_step()

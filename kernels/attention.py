@@ -68,6 +68,7 @@ def page_lse(
     scaling: float,
     page_tokens: int,
     softcap: float | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Give the log-sum-exp of the scores within each page, for attention mass per page.
 
@@ -77,6 +78,7 @@ def page_lse(
         scaling: Factor on the scores.
         page_tokens: Tokens per page.
         softcap: `softcap * tanh(score / softcap)` if given.
+        bias: Added to every product of a query before scaling, `[num_heads, T, 1]`.
 
     Returns:
         `[num_heads, T, ceil(N / page_tokens)]` fp32.
@@ -86,9 +88,11 @@ def page_lse(
     rows = queries.reshape(num_kv_heads, -1, head_dim)
     if keys.device.type == "cpu" and not multiplies_bf16():
         rows, keys = rows.float(), keys.float()
-    scores = torch.matmul(rows, keys.transpose(-1, -2)).float() * scaling
+    scores = torch.matmul(rows, keys.transpose(-1, -2)).float().mul_(scaling)
+    added = None if bias is None else bias.reshape(num_kv_heads, -1, 1).float() * scaling
     if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
+        scores = scores if added is None else scores.add_(added)
+        scores, added = scores.div_(softcap).tanh_().mul_(softcap), None
     missing = -num_keys % page_tokens
     if missing:
         scores = torch.nn.functional.pad(scores, (0, missing), value=float("-inf"))
@@ -96,4 +100,6 @@ def page_lse(
     # In place: `torch.logsumexp` writes the large tensor twice more, and takes half as long again.
     highest = paged.amax(dim=-1, keepdim=True)
     sums = paged.sub_(highest).exp_().sum(dim=-1)
-    return sums.log_().add_(highest[..., 0]).reshape(num_heads, num_queries, -1)
+    result = sums.log_().add_(highest[..., 0])
+    result = result if added is None else result.add_(added)  # the same for every key
+    return result.reshape(num_heads, num_queries, -1)

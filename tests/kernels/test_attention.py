@@ -107,6 +107,17 @@ def test_page_lse_sums_to_the_whole(softcap) -> None:
     assert torch.allclose(pages[..., 2], alone, atol=1e-5)
 
 
+@pytest.mark.parametrize("softcap", [None, 0.5])
+def test_a_bias_is_one_more_dimension_of_ones(softcap) -> None:
+    q, k, _ = random_qkv((6, 2), 3, 150, 33, torch.float32)
+    k[..., -1] = 1.0
+    options = {"scaling": 0.125, "page_tokens": 64, "softcap": softcap}
+    whole = attention.page_lse(q, k, **options)
+    apart = attention.page_lse(q[..., :-1], k[..., :-1], bias=q[..., -1:], **options)
+    assert torch.allclose(whole, apart, atol=1e-5)
+    assert not torch.allclose(apart, attention.page_lse(q[..., :-1], k[..., :-1], **options))
+
+
 @pytest.mark.parametrize("multiplies", [True, False])
 def test_page_lse_of_bf16_with_and_without_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch, multiplies: bool
