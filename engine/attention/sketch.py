@@ -34,8 +34,8 @@ LEAST_SPREAD = 1e-4
 """Queries are taken to spread at least so far in any direction, as a share of the largest."""
 
 BLOCK_TOKENS = 8192
-"""Codes scored at once. With so many, a quarter less time goes by on two cores than with those whose
-scores would stay in the processor's cache."""
+"""Codes scored at once. With so many, a quarter less time goes by on two cores than with those
+whose scores would stay in the processor's cache."""
 
 
 def sketch_rank(geometry: KVGeometry) -> int:
