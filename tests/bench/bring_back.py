@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.model.load import LoadedModel
 from engine.session import SessionFile
@@ -23,7 +22,7 @@ from engine.tiers import transfer
 from engine.tiers.cost import Rates, Work, cheapest_split
 from kvcli.bring_back import matrix_params
 from tests.bench.harness import default_model, real_text, report
-from tests.bench.pressure import AMPLE, make_session
+from tests.bench.pressure import AMPLE, engine_config, make_session
 
 MB = 10**6
 
@@ -49,7 +48,7 @@ def disk_of(rate: float) -> Iterator[None]:
 def seconds_to_token(model: LoadedModel, path: Path, recompute: int) -> float:
     """From opening the file to the logits after one more token."""
     file = SessionFile.open(path, writable=True)
-    config = EngineConfig(ram_bytes=AMPLE, io_threads=1)
+    config = engine_config(AMPLE, io_threads=1)
     engine = Engine(model, config, Telemetry(), num_tokens=len(file.token_ids) + 8, file=file)
     try:
         started = time.perf_counter()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -41,9 +42,14 @@ DECODED = 8
 AMPLE = 8 << 30
 
 
-def config_for(model: LoadedModel, num_tokens: int, pages: int, **settings: object) -> EngineConfig:
+def engine_config(ram_bytes: int, **settings: Any) -> EngineConfig:
+    """Settings that commit nothing by themselves: every run must find the same session."""
+    return EngineConfig(ram_bytes=ram_bytes, checkpoint_seconds=1e9, **settings)
+
+
+def config_for(model: LoadedModel, num_tokens: int, pages: int, **settings: Any) -> EngineConfig:
     """A RAM budget whose tiers hold `pages` pages, an eighth of them rotated."""
-    config = replace(EngineConfig(ram_bytes=0), **settings)
+    config = engine_config(0, **settings)
     page = model.geometry.page_bytes
     config = replace(config, device_bytes=max(1, pages // 8) * page)
     while (plan := _plan(model, config, num_tokens)) is None or (
@@ -68,9 +74,7 @@ def _plan(model: LoadedModel, config: EngineConfig, num_tokens: int) -> MemoryPl
 def make_session(model: LoadedModel, path: Path, ids: list[int]) -> None:
     """Read ids exactly, with room for all, and keep them."""
     file = SessionFile.create(path, identity_of(model), model.geometry, overwrite=True)
-    engine = Engine(
-        model, EngineConfig(ram_bytes=AMPLE), Telemetry(), num_tokens=len(ids) + 64, file=file
-    )
+    engine = Engine(model, engine_config(AMPLE), Telemetry(), num_tokens=len(ids) + 64, file=file)
     sequence = engine.new_sequence()
     sequence.token_ids.extend(ids)
     engine.compute(sequence)
@@ -150,8 +154,8 @@ def decoding(model: LoadedModel, path: Path, repeats: int, drop: bool) -> None:
     page = model.geometry.page_bytes
     eighth = config_for(model, num_tokens + 64, pages // 8)
     things = {
-        "all rotated": (EngineConfig(ram_bytes=AMPLE), False),
-        "all at rest in RAM (compute)": (EngineConfig(ram_bytes=AMPLE, device_bytes=page), False),
+        "all rotated": (engine_config(AMPLE), False),
+        "all at rest in RAM (compute)": (engine_config(AMPLE, device_bytes=page), False),
         "1/8, serial": (config_for(model, num_tokens + 64, pages // 8, stream_depth=1), False),
         "1/8, explicit": (eighth, False),
         "1/8, unified": (config_for(model, num_tokens + 64, pages // 8, pager="unified"), False),
