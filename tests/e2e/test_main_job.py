@@ -87,6 +87,7 @@ def test_json_has_every_field_and_nothing_else_is_on_stdout(kvcli: Kvcli, notes:
     }
     assert set(result["io"]) == {
         "read_bytes", "written_bytes", "stall_s", "compute_s", "idle_s", "stalls",
+        "prefetch", "read_ahead", "major_faults",
     }  # fmt: skip
     assert sum(result["io"]["stalls"].values()) == pytest.approx(result["io"]["stall_s"], abs=0.01)
     assert set(result["timings"]) == {"load_s", "ingest_s", "first_token_s", "decode_s"}
