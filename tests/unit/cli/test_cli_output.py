@@ -199,6 +199,7 @@ def test_the_result_has_the_documented_fields() -> None:
     assert found["tiers"] == [{"name": "disk", "capacity_bytes": None, "used_bytes": 5, "pages": 2}]
     assert list(found["io"]) == [
         "read_bytes", "written_bytes", "stall_s", "compute_s", "idle_s", "stalls",
+        "prefetch", "read_ahead", "major_faults",
     ]  # fmt: skip
     assert list(found["io"]["stalls"]) == ["read", "write", "commit", "decode", "lock"]
     assert found["io"]["written_bytes"] == 7
