@@ -2,8 +2,9 @@
 
 Owns one call to the allocator. Large tensors come and go by the thousand, and small things that
 stay are put between them; glibc then cannot use a hole again for a slightly larger tensor, and
-takes more from the system instead: 0.9 GB over 1,372,754 tokens read. `malloc_trim(3)` gives back
-the whole pages of every hole. Systems without it have other allocators, which are left alone.
+takes more from the system instead. Reading 1,372,754 tokens grew by 0.7 kB for each that nothing
+else accounts for. `malloc_trim(3)` gives back the whole pages of every hole. Systems without it
+have other allocators, which are left alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from functools import cache
 
 TRIM_STEPS = 32
-"""Steps between two calls: in so many the heap grows by some 20 MB; a call takes milliseconds."""
+"""Steps between two calls: at that rate some 20 MB in between."""
 
 
 class HeapTrimmer:

@@ -97,7 +97,7 @@ def page_lse(
     if missing:
         scores = torch.nn.functional.pad(scores, (0, missing), value=float("-inf"))
     paged = scores.view(num_kv_heads, rows.shape[1], -1, page_tokens)
-    # In place: `torch.logsumexp` writes the large tensor twice more, and takes half as long again.
+    # In place: `torch.logsumexp` makes further tensors as large as this one.
     highest = paged.amax(dim=-1, keepdim=True)
     sums = paged.sub_(highest).exp_().sum(dim=-1)
     result = sums.log_().add_(highest[..., 0])

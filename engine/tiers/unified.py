@@ -3,7 +3,7 @@
 Owns what of the file is kept in the process's memory, and the advice that has the kernel read ahead
 of compute. Writing is `transfer`'s. There is no host tier to plan for: the kernel's page cache is
 it, and may keep more than the budget as long as nobody else wants the memory. What the process
-itself maps stays within the budget: the slices brought in longest ago are let go first.
+itself maps stays within the budget: the slices used longest ago are let go first.
 
 Explicit paging copies what it reads into memory of its own and knows what it will find there;
 unified paging copies nothing, and learns at each part whether the kernel still has it.
