@@ -208,13 +208,13 @@ def _prefetcher(
     stack: TierStack,
     memory: TierMemory,
 ) -> Prefetcher | None:
-    """Foresight for explicit paging, where there is room for pages that were not asked for."""
+    """A prefetcher for explicit paging, where there is room for pages that were not asked for."""
     is_cache = plan.host_pages > least_host_pages(memory.geometry)
     if not config.prefetch or memory.transfer is None or plan.mapped_bytes or not is_cache:
         return None
     policies = [PREFETCH_POLICIES[name]() for name in config.prefetch]
     made = Prefetcher(policies, stack.residency, memory.host, memory.transfer, telemetry)
-    stack.past.foresight = made
+    stack.past.prefetcher = made
     return made
 
 

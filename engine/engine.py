@@ -302,7 +302,7 @@ class Engine:
         """Why there is no key sketch, or not all of it, although one is wanted; one line."""
         return self._lookup.refusal
 
-    # -- foresight ---------------------------------------------------------------------------
+    # -- prefetching --------------------------------------------------------------------------
 
     def expect(self, sequence: Sequence, pages: list[int]) -> None:
         """Say which pages of a sequence may be gathered next, likeliest first.

@@ -75,7 +75,7 @@ class SampleCollector(Collector):
         yield from _time(sample)
         yield from _tiers(sample)
         yield from _links(sample)
-        yield from _foresight(sample)
+        yield from _read_early(sample)
 
 
 def _progress(sample: Sample) -> Iterable[Metric]:
@@ -124,7 +124,7 @@ def _tiers(sample: Sample) -> Iterable[Metric]:
     yield from (*gauges, evictions, hits)
 
 
-def _foresight(sample: Sample) -> Iterable[Metric]:
+def _read_early(sample: Sample) -> Iterable[Metric]:
     for name, what, counts in (
         ("kvcli_prefetch_pages", "Pages brought in before they were asked for.", sample.prefetch),
         ("kvcli_read_ahead_parts", "Attention parts streamed ahead.", sample.read_ahead),

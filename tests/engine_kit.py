@@ -154,3 +154,13 @@ def listen(engine: Engine, sequence: Sequence, ids: list[int], answer: int) -> H
             heard.tokens.append(int(heard.logits[-1].argmax()))
             sequence.token_ids.append(heard.tokens[-1])
     return heard
+
+
+def saved(path: Path, num_tokens: int) -> Path:
+    """A closed session of the first tokens of the text, by the tiny Llama in bf16."""
+    model = tiny("llama", "bfloat16")
+    with open_engine(model, file=new_file(path, model)) as engine:
+        sequence = engine.new_sequence()
+        listen(engine, sequence, text(num_tokens), 0)
+        engine.commit(sequence)
+    return path

@@ -38,7 +38,7 @@ class _Admission:
     """Whether all of those below fit the host tier."""
 
 
-class Foresight(Protocol):
+class PagePrefetcher(Protocol):
     """Brings pages in before they are read (`prefetch`); the stack only knows that it does."""
 
     def make_room(self) -> None:
@@ -60,14 +60,14 @@ class PastPlanner:
         part_tokens: Tokens per attention part.
         residency: Places of all pages.
         reach: Tokens that the layer which sees furthest sees back, its own included; None for all.
-        foresight: Brings pages in before they are read, if anything does.
+        prefetcher: Brings pages in before they are read, if anything does.
     """
 
     geometry: KVGeometry
     part_tokens: int
     residency: Residency
     reach: int | None = None
-    foresight: Foresight | None = None
+    prefetcher: PagePrefetcher | None = None
 
     @property
     def host_is_cache(self) -> bool:
@@ -76,8 +76,8 @@ class PastPlanner:
 
     def make_room(self) -> None:
         """Slots are about to be needed."""
-        if self.foresight is not None:
-            self.foresight.make_room()
+        if self.prefetcher is not None:
+            self.prefetcher.make_room()
 
     def parts(self, sequence: Sequence, first: int, num_new: int) -> tuple[PartPlan, ...]:
         """Cut what the step that begins at token `first` sees of its past into parts.
@@ -97,8 +97,8 @@ class PastPlanner:
         admission = self._admission(
             sequence, sinks, range(start // page_tokens, end // page_tokens)
         )
-        if self.foresight is not None:
-            self.foresight.need(admission.busy)
+        if self.prefetcher is not None:
+            self.prefetcher.need(admission.busy)
         if sinks:
             sources = tuple(self._source(sequence, index, admission) for index in sinks)
             compact = first - start + SINK_TOKENS
@@ -135,8 +135,8 @@ class PastPlanner:
         """
         originals = [sequence.table.pages[index] for index in indices]
         busy = set(originals)
-        if self.foresight is not None:
-            self.foresight.need(busy)
+        if self.prefetcher is not None:
+            self.prefetcher.need(busy)
         evict = len(busy) <= self.residency.host.slots.capacity // 2
         sources = [self._kept(self._source_at_rest(page), busy, evict=evict) for page in originals]
         for source in sources:
@@ -152,8 +152,8 @@ class PastPlanner:
     def have_read(self, sources: list[PageSource], *, is_gathered: bool) -> None:
         """Tell whoever learns from it what was read together."""
         self.residency.telemetry.trace.read(source.page for source in sources)
-        if self.foresight is not None:
-            self.foresight.read(sources, is_gathered=is_gathered)
+        if self.prefetcher is not None:
+            self.prefetcher.read(sources, is_gathered=is_gathered)
 
     def _source_at_rest(self, page: PageId) -> PageSource:
         place = self.residency.of(page)

@@ -10,9 +10,9 @@ from engine_kit import (
     Budget,
     Heard,
     listen,
-    new_file,
     one_thread,
     open_engine,
+    saved,
     text,
     tiny,
 )
@@ -25,15 +25,6 @@ from engine.types import Tier
 __all__ = ["one_thread"]
 DOCUMENT = 600
 ROOMY = Budget(device=4, host=LEAST_HOST + 24)
-
-
-def saved(path: Path) -> Path:
-    model = tiny("llama", "bfloat16")
-    with open_engine(model, file=new_file(path, model)) as engine:
-        sequence = engine.new_sequence()
-        listen(engine, sequence, text(DOCUMENT), 0)
-        engine.commit(sequence)
-    return path
 
 
 def come(engine: Engine) -> None:
@@ -58,14 +49,14 @@ def resumed(path: Path, *, wait: bool, **settings: object) -> tuple[Heard, Engin
 @pytest.mark.parametrize("wait", [False, True])
 @pytest.mark.parametrize("policy", sorted(PREFETCH_POLICIES))
 def test_prefetching_changes_no_bit(policy: str, wait: bool, tmp_path: Path) -> None:
-    path = saved(tmp_path / "s.kv")
+    path = saved(tmp_path / "s.kv", DOCUMENT)
     expected, _ = resumed(path, wait=False)
     heard, _ = resumed(path, wait=wait, prefetch=(policy,))
     assert heard.same_bits(expected)
 
 
 def test_after_a_resume_the_first_pages_lie_there_when_they_are_asked_for(tmp_path: Path) -> None:
-    path = saved(tmp_path / "s.kv")
+    path = saved(tmp_path / "s.kv", DOCUMENT)
     _, cold = resumed(path, wait=False)
     _, warm = resumed(path, wait=True, prefetch=("sequential",))
     counts = warm.telemetry.prefetch
@@ -75,7 +66,7 @@ def test_after_a_resume_the_first_pages_lie_there_when_they_are_asked_for(tmp_pa
 
 
 def test_runners_up_are_there_for_the_next_answer(tmp_path: Path) -> None:
-    path = saved(tmp_path / "s.kv")
+    path = saved(tmp_path / "s.kv", DOCUMENT)
     file = SessionFile.open(path, writable=True)
     model = tiny("llama", "bfloat16")
     with open_engine(model, ROOMY, file=file, prefetch=("runner-up", "temporal")) as engine:
@@ -91,7 +82,7 @@ def test_runners_up_are_there_for_the_next_answer(tmp_path: Path) -> None:
 
 
 def test_closing_gives_up_what_is_on_its_way(tmp_path: Path) -> None:
-    path = saved(tmp_path / "s.kv")
+    path = saved(tmp_path / "s.kv", DOCUMENT)
     for _ in range(3):
         file = SessionFile.open(path, writable=True)
         with open_engine(
@@ -101,7 +92,7 @@ def test_closing_gives_up_what_is_on_its_way(tmp_path: Path) -> None:
 
 
 def test_without_a_disk_or_room_there_is_nothing_to_prefetch(tmp_path: Path) -> None:
-    path = saved(tmp_path / "s.kv")
+    path = saved(tmp_path / "s.kv", DOCUMENT)
     model = tiny("llama", "bfloat16")
     with open_engine(model, prefetch=("sequential",)) as engine:
         listen(engine, engine.new_sequence(), text(100), 2)

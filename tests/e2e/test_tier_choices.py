@@ -18,9 +18,9 @@ from engine_kit import (
     Budget,
     Heard,
     listen,
-    new_file,
     one_thread,
     open_engine,
+    saved,
     text,
     tiny,
 )
@@ -44,10 +44,7 @@ PREFETCH = [(), *((name,) for name in PREFETCH_POLICIES), tuple(PREFETCH_POLICIE
 @pytest.mark.parametrize("pager", ["explicit", "unified"])
 def test_every_choice_gives_the_same_tokens(pager: str, budget: Budget, tmp_path: Path) -> None:
     model = tiny("llama", "bfloat16")
-    with open_engine(model, file=new_file(tmp_path / "s.kv", model)) as engine:
-        sequence = engine.new_sequence()
-        listen(engine, sequence, text(DOCUMENT), 0)
-        engine.commit(sequence)
+    saved(tmp_path / "s.kv", DOCUMENT)
     heard: dict[str, Heard] = {}
     served = dict.fromkeys(Tier, 0)
     for evict, prefetch in itertools.product(POLICIES, PREFETCH):

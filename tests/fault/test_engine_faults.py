@@ -21,6 +21,7 @@ from engine_kit import (
     listen,
     new_file,
     open_engine,
+    saved,
     text,
     tiny,
 )
@@ -43,15 +44,6 @@ def alone(*runs: tuple[int, int, int]) -> Heard:
         for count, seed, answer in runs:
             heard = listen(engine, sequence, text(count, seed), answer)
     return heard
-
-
-def saved(path: Path, num_tokens: int) -> Path:
-    model = tiny(MODEL, "bfloat16")
-    with open_engine(model, file=new_file(path, model)) as engine:
-        sequence = engine.new_sequence()
-        listen(engine, sequence, text(num_tokens), 0)
-        engine.commit(sequence)
-    return path
 
 
 def offset_of(file: SessionFile, page: int, part: Part, layer: int) -> int:

@@ -110,7 +110,7 @@ class StackMachine(RuleBasedStateMachine):
             self.loads,
             self.telemetry,  # type: ignore[arg-type]
         )
-        self.stack.past.foresight = self.prefetcher
+        self.stack.past.prefetcher = self.prefetcher
         self.slots: dict[tuple[Tier, int], list[str | None]] = {}
         self.disk: dict[DiskPlace, list[str]] = {}
         self.live: list[Sequence] = []
