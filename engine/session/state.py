@@ -74,7 +74,10 @@ class SessionState:
         Raises:
             NotASession: The records contradict each other or what is here.
         """
-        token_ids = np.concatenate([self.token_ids, *(record.token_ids for record, _ in records)])
+        added = [record.token_ids for record, _ in records if len(record.token_ids)]
+        # Commits of a long document add pages and no tokens: copied each time, a million of them
+        # leave holes of megabytes in the C heap.
+        token_ids = np.concatenate([self.token_ids, *added]) if added else self.token_ids
         token_ids.setflags(write=False)
         spans, attachments = list(self.spans), list(self.attachments)
         for record, ref in records:

@@ -102,6 +102,18 @@ def test_an_uncommitted_page_may_be_written_again_a_committed_one_not(tmp_path: 
             kit.write_page(file, 0)
 
 
+def test_a_commit_without_new_tokens_copies_none(tmp_path: Path) -> None:
+    """The ids of a long document are all in its first commit, and hundreds follow while its pages
+    are computed: an array of megabytes for each made the memory of an ingest grow by its holes."""
+    with SessionFile.create(tmp_path / "s.kv", kit.IDENTITY, kit.SMALL) as file:
+        kit.write_page(file, 0)
+        file.commit(token_ids=range(12), kv_tokens=4)
+        ids = file.token_ids
+        kit.write_page(file, 1)
+        file.commit(kv_tokens=8)
+        assert file.token_ids is ids and file.kv_tokens == 8
+
+
 def test_a_whole_slice_is_written_and_read_in_one_call(tmp_path: Path) -> None:
     geometry = kit.ALIGNED
     data, back = aligned_buffer(geometry.slice_bytes), aligned_buffer(geometry.slice_bytes)
