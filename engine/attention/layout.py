@@ -1,7 +1,7 @@
 """How one part of a step is gathered, worked out once for all layers. Ids only.
 
 Owns the grouping of neighbouring pages that are treated alike into pieces, so that a piece is one
-read, one rotation or one copy however many pages it has.
+rotation or one copy however many pages it has and wherever on disk they lie.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engine.tiers.disk import PageRun
-from engine.tiers.plan import PageSource, PartPlan, StepPlan
+from engine.tiers.plan import DiskPlace, PageSource, PartPlan, StepPlan
 from engine.types import SlotId, Tier
 
 
@@ -23,8 +23,8 @@ class Piece:
     num_pages: int
     slot: SlotId | None
     """First of the neighbouring slots in the device or host tier; None for disk."""
-    run: PageRun | None
-    """The pages in the session file, for disk."""
+    runs: tuple[PageRun, ...]
+    """The pages in the session file, each run one read, for disk."""
     promote: SlotId | None
     """First of the neighbouring device slots to fill, if there was room."""
     keep: SlotId | None
@@ -37,14 +37,7 @@ class Piece:
             return False
         if not _follows(self.keep, source.keep, count):
             return False
-        if self.run is None:
-            return _follows(self.slot, source.slot, count)
-        place = source.place
-        return (
-            place is not None
-            and place.segment == self.run.segment
-            and place.index == self.run.first + count
-        )
+        return self.tier is Tier.DISK or _follows(self.slot, source.slot, count)
 
 
 def _follows(first: SlotId | None, slot: SlotId | None, count: int) -> bool:
@@ -62,7 +55,13 @@ class PartLayout:
     @property
     def runs(self) -> tuple[tuple[int, PageRun], ...]:
         """What is read from disk, each with the index within the part of its first page."""
-        return tuple((piece.first_page, piece.run) for piece in self.pieces if piece.run)
+        found = []
+        for piece in self.pieces:
+            page = piece.first_page
+            for run in piece.runs:
+                found.append((page, run))
+                page += run.num_pages
+        return tuple(found)
 
     @property
     def pages_at_rest(self) -> int:
@@ -90,7 +89,8 @@ def _pieces(sources: tuple[PageSource, ...]) -> tuple[Piece, ...]:
     for number, source in enumerate(sources):
         last = pieces[-1] if pieces else None
         if last is not None and last.takes(source):
-            pieces[-1] = _grown(last)
+            runs = _with_place(last.runs, source.place) if last.runs else ()
+            pieces[-1] = replace(last, num_pages=last.num_pages + 1, runs=runs)
         else:
             pieces.append(_piece(number, source))
     return tuple(pieces)
@@ -98,13 +98,17 @@ def _pieces(sources: tuple[PageSource, ...]) -> tuple[Piece, ...]:
 
 def _piece(number: int, source: PageSource) -> Piece:
     if source.tier is not Tier.DISK:
-        return Piece(source.tier, number, 1, source.slot, None, source.promote, None)
-    assert source.place is not None
-    run = PageRun(source.place.segment, source.place.index, 1)
-    return Piece(Tier.DISK, number, 1, None, run, source.promote, source.keep)
+        return Piece(source.tier, number, 1, source.slot, (), source.promote, None)
+    return Piece(
+        Tier.DISK, number, 1, None, _with_place((), source.place), source.promote, source.keep
+    )
 
 
-def _grown(piece: Piece) -> Piece:
-    count = piece.num_pages + 1
-    run = piece.run and PageRun(piece.run.segment, piece.run.first, count)
-    return replace(piece, num_pages=count, run=run)
+def _with_place(runs: tuple[PageRun, ...], place: DiskPlace | None) -> tuple[PageRun, ...]:
+    """Add a page to the last run if it lies behind it, else as a run of its own."""
+    assert place is not None
+    if runs:
+        last = runs[-1]
+        if (place.segment, place.index) == (last.segment, last.first + last.num_pages):
+            return (*runs[:-1], replace(last, num_pages=last.num_pages + 1))
+    return (*runs, PageRun(place.segment, place.index, 1))

@@ -5,8 +5,9 @@ of compute. Writing is `transfer`'s. There is no host tier to plan for: the kern
 it, and may keep more than the budget as long as nobody else wants the memory. What the process
 itself maps stays within the budget: the slices used longest ago are let go first.
 
-Explicit paging copies what it reads into memory of its own and knows what it will find there;
-unified paging copies nothing, and learns at each part whether the kernel still has it.
+Explicit paging reads into memory of its own and knows what it will find there; unified paging reads
+nothing itself, and learns at each part whether the kernel still has it. It copies neighbours in a
+part that lie apart in the file: to rotate them one by one takes longer.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ from torch import Tensor
 
 from engine.session import PageMap, PageSlices, SessionFile
 from engine.telemetry import Phase, Telemetry
-from engine.tiers.transfer import ReadJob, Transfer
+from engine.tiers.transfer import ReadJob, StreamBuffer, Transfer
 from engine.types import KVGeometry, Part, SegmentId
 
 
 class MappedPart:
-    """Keys and values of one part at rest, where the file is mapped."""
+    """Keys and values of one part at rest, where the file is mapped.
 
-    def __init__(self) -> None:
+    Args:
+        joined: Where neighbours that do not lie side by side in the file are put together.
+    """
+
+    def __init__(self, joined: StreamBuffer) -> None:
+        self._joined = joined
         self._halves: dict[tuple[Part, int], Tensor] = {}
         self.slices_in_memory = 0
         """Page slices for which the device was not asked."""
@@ -39,10 +45,19 @@ class MappedPart:
         self.slices_in_memory += len(pages) if was_present else 0
 
     def rest(self, half: Part, first_page: int, num_pages: int) -> Tensor:
-        """Give `[num_pages, num_kv_heads, page_tokens, head_dim]` of one run."""
-        pages = self._halves[half, first_page]
-        assert len(pages) == num_pages
-        return pages
+        """Give `[num_pages, num_kv_heads, page_tokens, head_dim]` of neighbouring pages.
+
+        Runs that make them up are whole: one lies in the mapped file, several are copied together.
+        """
+        pages, joined = self._halves[half, first_page], 0
+        if len(pages) == num_pages:
+            return pages
+        target = self._joined.rest(half, first_page, num_pages)
+        while joined < num_pages:
+            pages = self._halves[half, first_page + joined]
+            target[joined : joined + len(pages)] = pages
+            joined += len(pages)
+        return target
 
 
 class UnifiedTransfer(Transfer):
@@ -53,7 +68,7 @@ class UnifiedTransfer(Transfer):
         geometry: Shape of the KV.
         telemetry: Where bytes and waits are booked.
         mapped_bytes: Bytes of the file that may lie in the process's memory, above the parts that
-            are in use or on their way.
+            are in use or on their way; a buffer in which a part is put together counts with them.
         ahead: Parts that the kernel is told of before they are wanted.
         settings: As for `Transfer`; there are no stream buffers.
     """
@@ -72,7 +87,10 @@ class UnifiedTransfer(Transfer):
         self._geometry = geometry
         self._dtype = getattr(torch, geometry.dtype)
         self._map: PageMap = file.page_map()
-        self._most = max(mapped_bytes // geometry.slice_bytes, 1)
+        part_pages = settings["part_pages"]
+        self._joined = StreamBuffer(geometry, part_pages)
+        part_bytes = part_pages * len(Part) * geometry.page_slice_bytes
+        self._most = max((mapped_bytes - part_bytes) // geometry.slice_bytes, 1)
         self._ahead = ahead
         self._mapped: OrderedDict[tuple[SegmentId, Part, int], None] = OrderedDict()
         """Layers of segments in the process's memory, those used longest ago first."""
@@ -109,7 +127,7 @@ class UnifiedTransfer(Transfer):
         return missing
 
     def _bring(self, job: ReadJob, advised: set[PageSlices]) -> MappedPart:
-        part = MappedPart()
+        part = MappedPart(self._joined)
         for first, slices in _slices(job):
             if self.is_being_written(slices.segment):
                 self.drain()

@@ -65,6 +65,18 @@ def test_neighbouring_pages_of_a_segment_are_one_read() -> None:
     )
 
 
+def test_neighbours_from_several_segments_are_one_piece() -> None:
+    """A part of a session reaches over many segments, which lie apart on disk: brought up one by
+    one, each is a dozen small operations, and each of them waits for the threads that read."""
+    layout = laid_out(in_host(3), on_disk(0, 7), on_disk(1, 0), on_disk(4, 2), in_host(4))
+    assert shape(layout) == [(Tier.HOST, 0, 1), (Tier.DISK, 1, 3), (Tier.HOST, 4, 1)]
+    assert layout.runs == (
+        (1, PageRun(SegmentId(0), 7, 1)),
+        (2, PageRun(SegmentId(1), 0, 1)),
+        (3, PageRun(SegmentId(4), 2, 1)),
+    )
+
+
 def test_a_gap_on_disk_is_two_reads() -> None:
     layout = laid_out(on_disk(0, 0), on_disk(0, 2))
     assert [run for _, run in layout.runs] == [
