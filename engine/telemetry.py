@@ -170,18 +170,18 @@ class Telemetry:
                 if not count.threads:
                     count.busy_s += time.monotonic() - count.since
 
-    def count_read(self, num_bytes: int) -> None:
-        """Book one read from disk; any thread."""
-        self._count(Link.DISK_TO_HOST, num_bytes)
+    def count_read(self, num_bytes: int, moves: int = 1) -> None:
+        """Book so many reads from disk; any thread."""
+        self._count(Link.DISK_TO_HOST, num_bytes, moves)
 
     def count_written(self, num_bytes: int) -> None:
         """Book one write to disk; any thread."""
         self._count(Link.HOST_TO_DISK, num_bytes)
 
-    def _count(self, link: Link, num_bytes: int) -> None:
+    def _count(self, link: Link, num_bytes: int, moves: int = 1) -> None:
         with self._lock:
             self._links[link].moved_bytes += num_bytes
-            self._links[link].moves += 1
+            self._links[link].moves += moves
 
     def count_hits(self, hits: Mapping[Tier, int]) -> None:
         """Book pages that were read together, by the tier that served them first.

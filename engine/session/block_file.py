@@ -2,8 +2,9 @@
 
 Owns the file descriptors, their lock and the translation of device errors. Knows nothing of what
 the bytes mean. Reads and writes are safe from several threads and release the interpreter lock
-while the device works. A call goes through the O_DIRECT descriptor when its offset, its length and
-the address of its buffer are all multiples of 4,096, and through the buffered one otherwise.
+while the device works. A call goes through the O_DIRECT descriptor when its offset and its length
+are multiples of 4,096 and the device takes the address of its buffer, and through the buffered one
+otherwise.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Final
-
-import numpy as np
 
 from engine.errors import KVError, NotASession, SessionLocked, StorageError
 from engine.session.format import BLOCK
@@ -169,11 +168,12 @@ class BlockFile:
                 self.bytes_written += done
 
     def _at(self, call: Callable[..., int], view: memoryview, offset: int) -> int:
-        if self._direct_fd is not None and _aligned(view, offset):
+        if self._direct_fd is not None and not (offset % BLOCK or len(view) % BLOCK):
             try:
                 return call(self._direct_fd, [view], offset)
             except OSError as error:
-                # Some file systems accept the flag and refuse the call.
+                # Refused: the address of the buffer does not suit the device, or the file system
+                # accepts the flag and not the call.
                 if error.errno != errno.EINVAL:
                     raise
         return call(self._fd, [view], offset)
@@ -249,10 +249,3 @@ def storage_error(path: Path, error: OSError, needed: int = 0, free: int = 0) ->
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return StorageError(f"{path}: no such folder", "Create the folder, or choose another one.")
     return StorageError(f"{path}: {error.strerror}", f"Check the disk; {kept}.")
-
-
-def _aligned(view: memoryview, offset: int) -> bool:
-    if offset % BLOCK or len(view) % BLOCK:
-        return False
-    address = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
-    return bool(address % BLOCK == 0)

@@ -68,10 +68,11 @@ def check_pages(
     pages = slice(first_page, first_page + len(data) // size)
     expected = state.segments.expected(segment, part, layer, pages)
     page_index = segment * state.geometry.pages_per_segment + first_page
-    for position, checksum in enumerate(expected):
-        end = (position + 1) * size
-        slice_ = data[end - size : end]
-        if end > got or page_checksum(slice_, state.uuid, page_index, part, layer) != checksum:
+    end = 0
+    for checksum in expected:
+        begin, end = end, end + size
+        found = page_checksum(data[begin:end], state.uuid, page_index, part, layer)
+        if end > got or found != checksum:
             raise _corrupt(path, f"page {page_index}", part, layer, cut=end > got)
         page_index += 1
 

@@ -26,6 +26,8 @@ class _Segment:
     checksums: NDArray[np.uint64]
     written: NDArray[np.bool_]
     """Both `[pages_per_segment, 2, num_layers]`."""
+    is_whole: bool = False
+    """Whether all of them are written; asked at every read, when most segments long are."""
 
 
 class SegmentTable:
@@ -57,7 +59,9 @@ class SegmentTable:
     def forget(self, segment: int, part: Part, layer: int, pages: slice) -> None:
         """The slices are about to be overwritten: whatever they held is gone."""
         with self._lock:
-            self._segments[segment].written[pages, part, layer] = False
+            entry = self._segments[segment]
+            entry.written[pages, part, layer] = False
+            entry.is_whole = False
 
     def remember(
         self, segment: int, part: Part, layer: int, pages: slice, checksums: Sequence[int]
@@ -67,12 +71,14 @@ class SegmentTable:
             entry = self._segments[segment]
             entry.checksums[pages, part, layer] = checksums
             entry.written[pages, part, layer] = True
+            entry.is_whole = bool(entry.written.all())
 
     def expected(self, segment: int, part: Part, layer: int, pages: slice) -> list[int]:
         """Checksums of slices that are in the file; asking for others is a bug."""
         with self._lock:
             entry = self._segments.get(segment)
-            assert entry is not None and entry.written[pages, part, layer].all(), "page not written"
+            assert entry is not None
+            assert entry.is_whole or entry.written[pages, part, layer].all(), "page not written"
             checksums: list[int] = entry.checksums[pages, part, layer].tolist()
             return checksums
 
@@ -138,6 +144,7 @@ class SegmentTable:
                 part = checksums[start : start + run.num_pages * per_page]
                 entry.checksums[pages] = part.reshape(run.num_pages, *self._shape[1:])
                 entry.written[pages] = True
+                entry.is_whole = bool(entry.written.all())
                 start += run.num_pages * per_page
                 first_page += run.num_pages
         return first_page

@@ -67,7 +67,7 @@ class Staged(Protocol):
     """Page slices for which the device was not asked."""
 
     def rest(self, half: Part, first_page: int, num_pages: int) -> Tensor:
-        """Give `[num_pages, num_kv_heads, page_tokens, head_dim]` of pages that were one run."""
+        """Give `[num_pages, num_kv_heads, page_tokens, head_dim]` of neighbours from disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,7 @@ class Transfer:
         part_pages: Pages of an attention part.
         stream_depth: Parts in flight or in use.
         io_threads: Threads that read.
-        extent_bytes: Longest single read; a longer run of pages is cut between two pages, and its
-            pieces go to the threads one by one.
+        extent_bytes: Longest single read; a longer run of pages is cut between two pages.
         deadline: Longest wait for one piece of I/O, seconds.
     """
 
@@ -113,6 +112,7 @@ class Transfer:
         self._telemetry = telemetry
         self._deadline = deadline
         self._pages_per_read = pages_per_read(geometry, extent_bytes)
+        self._io_threads = io_threads
         self._readers = ThreadPoolExecutor(io_threads, thread_name_prefix="kv-read")
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="kv-prefetch")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kv-write")
@@ -241,13 +241,27 @@ class Transfer:
         self._raise_failure()
 
     def _start(self, job: ReadJob, buffer: StreamBuffer, *, is_ahead: bool) -> _Flight:
+        """Deal the reads of a job to the threads.
+
+        Each gets its share at once: what is handed to a thread one by one stops the engine's
+        thread one by one, for both want the interpreter.
+        """
         reads = [
-            self._readers.submit(self._read, piece, half, job.layer, buffer.halves[half], at)
+            (piece, half, at)
             for first, run in job.runs
             for half in job.halves
             for at, piece in self._cut(first, run)
         ]
-        return _Flight(buffer, reads, is_ahead)
+        shares = [reads[number :: self._io_threads] for number in range(self._io_threads)]
+        return _Flight(
+            buffer,
+            [
+                self._readers.submit(self._read, share, job.layer, buffer)
+                for share in shares
+                if share
+            ],
+            is_ahead,
+        )
 
     def _cut(self, first: int, run: PageRun) -> Iterator[tuple[int, PageRun]]:
         """Cut a run that goes to page `first` of a buffer; each piece with where it goes."""
@@ -265,11 +279,16 @@ class Transfer:
             read.result()
         return was_late
 
-    def _read(self, run: PageRun, half: Part, layer: int, into: PageBuffer, first: int) -> None:
-        self._await_writes(run.segment)
-        with self._telemetry.busy(Link.DISK_TO_HOST):
-            num_bytes = read_run(self._file, run, half, layer, into, first)
-        self._telemetry.count_read(num_bytes)
+    def _read(self, reads: list[tuple[PageRun, Part, int]], layer: int, into: StreamBuffer) -> None:
+        num_bytes, moves = 0, 0
+        try:
+            with self._telemetry.busy(Link.DISK_TO_HOST):
+                for run, half, first in reads:
+                    self._await_writes(run.segment)
+                    num_bytes += read_run(self._file, run, half, layer, into.halves[half], first)
+                    moves += 1
+        finally:
+            self._telemetry.count_read(num_bytes, moves)
 
     def _wait(self, future: Future[None], what: str) -> None:
         try:
