@@ -22,8 +22,9 @@ class EngineConfig:
     """Tokens computed in one prefill step; a multiple of the segment size."""
     part_tokens: int = 2048
     """Keys attended to in one call; a multiple of the segment size."""
-    stream_depth: int = 2
-    """Parts read ahead of the compute; lowered where the RAM budget has no room for so many."""
+    stream_depth: int = 3
+    """Parts in use or read ahead of the compute; lowered where the RAM budget has no room for
+    so many."""
     io_threads: int = 2
     """Threads that read."""
     extent_bytes: int = 1 << 20

@@ -52,6 +52,11 @@ class ReadPoint:
     rate: float
     """Bytes per second."""
 
+    @property
+    def readers(self) -> int:
+        """Threads for whoever does more than reading: while one checks, the disk goes on."""
+        return self.threads + 1
+
     def __str__(self) -> str:
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         return f"{threads} x {format_extent(self.extent_bytes)}"

@@ -69,12 +69,12 @@ def suit_disk(
     depth = enough_depth(
         geometry,
         part_tokens=config.part_tokens,
-        io_threads=found.threads,
+        io_threads=found.readers,
         extent_bytes=found.extent_bytes,
     )
     return replace(
         config,
-        io_threads=found.threads,
+        io_threads=found.readers,
         extent_bytes=found.extent_bytes,
         stream_depth=depth,
     )

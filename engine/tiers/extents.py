@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from engine.memory.budget import LEAST_STREAM_DEPTH
 from engine.session.format import BLOCK
 from engine.types import KVGeometry
 
 MOST_STREAM_DEPTH = 8
 READS_PER_THREAD = 2
 """Reads of later parts for each thread: one under way and one that waits for it to end."""
+PARTS_ON_THE_WAY = 2
+"""Parts behind the one in use: the threads share the reads of each, and the one that is done first
+goes on with the next."""
 
 
 def pages_per_read(geometry: KVGeometry, extent_bytes: int) -> int:
@@ -44,14 +46,15 @@ def enough_depth(
 ) -> int:
     """Parts that a stream needs so that its readers are never idle while the device is the limit.
 
-    One part is in use; the others must hold `READS_PER_THREAD` reads for every thread. A part of
-    which everything lies on disk is counted with its keys alone, all that a look-up reads:
+    One part is in use; of the others there must be `PARTS_ON_THE_WAY`, and they must hold
+    `READS_PER_THREAD` reads for every thread. A part of which everything lies on disk is counted
+    with its keys alone, all that a look-up reads:
     `segments per part * ceil(pages per segment / pages per read)` reads.
 
     Returns:
-        Parts, between `LEAST_STREAM_DEPTH` and `MOST_STREAM_DEPTH`.
+        Parts, at most `MOST_STREAM_DEPTH`.
     """
     per_segment = -(-geometry.pages_per_segment // pages_per_read(geometry, extent_bytes))
     reads = geometry.num_segments(part_tokens) * per_segment
-    depth = 1 + -(-READS_PER_THREAD * io_threads // reads)
-    return min(max(depth, LEAST_STREAM_DEPTH), MOST_STREAM_DEPTH)
+    on_the_way = max(PARTS_ON_THE_WAY, -(-READS_PER_THREAD * io_threads // reads))
+    return min(1 + on_the_way, MOST_STREAM_DEPTH)

@@ -1,8 +1,9 @@
 """Streaming through the transfer threads and a session file, against bare calls for the same bytes.
 
 No model: pages of random numbers are written in a step's order, layer by layer, and read back part
-by part. The bare calls write and read the same extents in the same order, with as many threads,
-straight to the device: reads from the very session file, writes to a fresh file beside it, because
+by part. The bare calls write and read the same extents in the same order, with as many threads
+and as much memory (a buffer that is used over and over stays in the processor's cache), straight to
+the device: reads from the very session file, writes to a fresh file beside it, because
 a file written twice would not be given its place twice. Both bypass the page cache (the bench
 refuses a folder where that cannot be) and writes end with a barrier, the session's with a commit.
 Threads, extent and depth are what the probe of the folder chooses, unless given. The ratio is the
@@ -76,6 +77,17 @@ class Shape:
         ]  # fmt: skip
 
     @property
+    def write_buffers(self) -> int:
+        """Slices that may wait for the writer."""
+        return WRITE_QUEUE_MAX // slice_buffer_bytes(self.geometry)
+
+    @property
+    def stream_bytes(self) -> int:
+        """Memory of the stream's buffers."""
+        part = self.config.part_tokens * self.geometry.token_bytes // self.geometry.num_layers
+        return self.config.stream_depth * part
+
+    @property
     def _part_segments(self) -> int:
         return self.config.part_tokens // self.geometry.segment_tokens
 
@@ -106,7 +118,7 @@ def transfer_of(file: SessionFile, shape: Shape) -> Transfer:
         file,
         shape.geometry,
         Telemetry(),
-        write_buffers=WRITE_QUEUE_MAX // slice_buffer_bytes(shape.geometry),
+        write_buffers=shape.write_buffers,
         part_pages=shape.config.part_tokens // shape.geometry.page_tokens,
         stream_depth=shape.config.stream_depth,
         io_threads=shape.config.io_threads,
@@ -134,32 +146,38 @@ def write_session(path: Path, shape: Shape) -> SessionFile:
     return file
 
 
-def write_bare(path: Path, extents: list[Extent]) -> None:
-    """Write the same extents, one after another."""
-    data = aligned_buffer(max(size for _, size in extents))
+def write_bare(path: Path, extents: list[Extent], buffers: int) -> None:
+    """Write the same extents, one after another, from as much memory as the session's queue has."""
+    largest = max(size for _, size in extents)
+    data = aligned_buffer(buffers * largest)
     data[:] = os.urandom(len(data))
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_DIRECT)
     try:
-        for offset, size in extents:
-            assert os.pwritev(handle, [data[:size]], offset) == size
+        for number, (offset, size) in enumerate(extents):
+            begin = number % buffers * largest
+            assert os.pwritev(handle, [data[begin : begin + size]], offset) == size
         os.fdatasync(handle)
     finally:
         os.close(handle)
 
 
-def read_bare(path: Path, extents: list[Extent], threads: int) -> None:
-    """Read the same extents with so many threads, each into memory of its own."""
+def read_bare(path: Path, extents: list[Extent], threads: int, num_bytes: int) -> None:
+    """Read the same extents with so many threads, into as much memory as the stream's buffers."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECT)
     left, lock = iter(extents), threading.Lock()
 
     def work() -> None:
-        into = aligned_buffer(max(size for _, size in extents))
+        largest = max(size for _, size in extents)
+        buffers = max(1, num_bytes // threads // largest)
+        memory, turn = aligned_buffer(buffers * largest), 0
         while True:
             with lock:
                 extent = next(left, None)
             if extent is None:
                 return
-            assert os.preadv(handle, [into[: extent[1]]], extent[0]) == extent[1]
+            begin, turn = turn % buffers * largest, turn + 1
+            into = memory[begin : begin + extent[1]]
+            assert os.preadv(handle, [into], extent[0]) == extent[1]
 
     readers = [threading.Thread(target=work) for _ in range(threads)]
     try:
@@ -201,7 +219,7 @@ def compare(folder: Path, shape: Shape, repeats: int) -> dict[str, dict[str, flo
         rows = alternate(
             {
                 "read, bare": lambda: timed(
-                    lambda: read_bare(session, reads, shape.config.io_threads)
+                    lambda: read_bare(session, reads, shape.config.io_threads, shape.stream_bytes)
                 ),
                 "read, session": lambda: timed(lambda: read_session(file, shape)),
             },
@@ -209,7 +227,7 @@ def compare(folder: Path, shape: Shape, repeats: int) -> dict[str, dict[str, flo
         )
     return rows | alternate(
         {
-            "write, bare": lambda: timed(lambda: write_bare(bare, writes)),
+            "write, bare": lambda: timed(lambda: write_bare(bare, writes, shape.write_buffers)),
             "write, session": lambda: timed(write),
         },
         repeats,
@@ -225,7 +243,7 @@ def shape_of(arguments: argparse.Namespace, folder: Path) -> Shape:
     probe = probe_disk(folder)
     print(f"probe: {probe.describe(geometry.slice_bytes)}")
     chosen = probe.choice(geometry.slice_bytes)
-    threads = arguments.threads or chosen.threads
+    threads = arguments.threads or chosen.readers
     extent = (arguments.extent_kib << 10) or chosen.extent_bytes
     part_tokens = EngineConfig(ram_bytes=0).part_tokens
     depth = arguments.depth or enough_depth(

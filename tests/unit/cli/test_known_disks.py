@@ -129,7 +129,7 @@ def test_a_damaged_file_is_measured_again(
     cache: Path, tmp_path: Path, probes: list[Path], content: str
 ) -> None:
     (cache / DISKS_FILE).write_text(content, encoding="latin-1")
-    assert suit(tmp_path, []).io_threads == 4
+    assert suit(tmp_path, []).io_threads == 5
     assert probes and recall(tmp_path) == PROBE
 
 
@@ -138,7 +138,7 @@ def test_a_run_that_streams_measures_once_says_so_and_takes_the_choice(
 ) -> None:
     said: list[str] = []
     config = suit(tmp_path, said)
-    assert (config.io_threads, config.extent_bytes, config.stream_depth) == (4, 262144, 3)
+    assert (config.io_threads, config.extent_bytes, config.stream_depth) == (5, 262144, 4)
     assert said == [
         "measured the disk: 4 threads x 256 KiB: 2.0 GB/s random reads; writes 1.0 GB/s"
     ]
@@ -183,7 +183,7 @@ def test_a_cache_that_cannot_be_written_is_no_matter(
 ) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     monkeypatch.setenv("KVCLI_CACHE_DIR", str(tmp_path / "cache"))
-    assert suit(tmp_path, []).io_threads == 4
+    assert suit(tmp_path, []).io_threads == 5
     assert os.path.isfile(tmp_path / "cache")
 
 

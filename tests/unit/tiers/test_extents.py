@@ -5,8 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.memory.budget import LEAST_STREAM_DEPTH
-from engine.tiers.extents import MOST_STREAM_DEPTH, cut_run, enough_depth, pages_per_read
+from engine.tiers.extents import (
+    MOST_STREAM_DEPTH,
+    PARTS_ON_THE_WAY,
+    cut_run,
+    enough_depth,
+    pages_per_read,
+)
 from engine.types import KVGeometry
 
 DEFAULT = KVGeometry(30, 3, 64, "bfloat16")
@@ -69,12 +74,12 @@ def test_a_stream_holds_two_reads_a_thread_behind_the_part_in_use(
     geometry: KVGeometry, parts: int, threads: int, extent: int
 ) -> None:
     depth = enough_depth(geometry, part_tokens=parts, io_threads=threads, extent_bytes=extent)
-    assert LEAST_STREAM_DEPTH <= depth <= MOST_STREAM_DEPTH
+    assert 1 + PARTS_ON_THE_WAY <= depth <= MOST_STREAM_DEPTH
     run = len(list(cut_run(geometry.pages_per_segment, pages_per_read(geometry, extent))))
     reads = run * geometry.num_segments(parts)
     if depth < MOST_STREAM_DEPTH:
         assert (depth - 1) * reads >= 2 * threads
-    if depth > LEAST_STREAM_DEPTH:
+    if depth > 1 + PARTS_ON_THE_WAY:
         assert (depth - 2) * reads < 2 * threads, "one part less would have done"
 
 
@@ -82,5 +87,5 @@ def test_more_threads_need_a_deeper_stream_and_smaller_reads_a_shallower_one() -
     def depth(threads: int, extent: int) -> int:
         return enough_depth(DEFAULT, part_tokens=2048, io_threads=threads, extent_bytes=extent)
 
-    assert [depth(threads, 1 << 20) for threads in (1, 2, 4, 8)] == [2, 2, 3, 5]
-    assert [depth(8, extent) for extent in (1 << 20, 64 << 10, 1)] == [5, 2, 2]
+    assert [depth(threads, 1 << 20) for threads in (1, 2, 4, 8)] == [3, 3, 3, 5]
+    assert [depth(8, extent) for extent in (1 << 20, 64 << 10, 1)] == [5, 3, 3]
