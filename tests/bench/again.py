@@ -76,6 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("session", type=Path)
     parser.add_argument("--ram", default="2GiB")
+    parser.add_argument("--pairs", type=int, default=len(PAIRS))
     choices = parser.parse_args()
     rows: dict[str, dict[str, float]] = {}
     shares: dict[str, list[str]] = {}
@@ -87,7 +88,7 @@ def main() -> None:
         first, second = dict.fromkeys(Tier, 0), dict.fromkeys(Tier, 0)
         with opening.go_on(options, choices.session) as run:
             run.read()
-            for opener, follower in PAIRS:
+            for opener, follower in PAIRS[: choices.pairs]:
                 for counts, question in ((first, opener), (second, follower)):
                     found = ask(run.conversation, options, question)
                     for tier in Tier:
