@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from engine.attention.memory import TierMemory
 from engine.attention.sketch import sketch_bytes
-from engine.attention.source import TierMemory
 from engine.config import EngineConfig
 from engine.errors import ConfigError, IdentityMismatch, StorageError
 from engine.memory.budget import FORK_TOKENS, MemoryPlan, least_host_pages, plan_memory
@@ -24,6 +24,7 @@ from engine.policies import POLICIES
 from engine.policies.prefetch import PREFETCH_POLICIES
 from engine.session import Identity, SessionFile
 from engine.telemetry import Telemetry
+from engine.tiers.copies import copy_streams
 from engine.tiers.device import DeviceTier
 from engine.tiers.host import HostTier
 from engine.tiers.prefetch import Prefetcher
@@ -31,7 +32,7 @@ from engine.tiers.residency import Arena, Residency
 from engine.tiers.stack import TierStack
 from engine.tiers.transfer import Transfer
 from engine.tiers.unified import UnifiedTransfer
-from engine.types import KVGeometry
+from engine.types import KVGeometry, Part
 
 DEVICE_SHARE = 0.8
 """Share of a GPU's free memory that the device tier may take; the rest is for activations."""
@@ -225,15 +226,17 @@ def _memory(
     plan: MemoryPlan,
     file: SessionFile | None,
 ) -> TierMemory:
-    geometry = model.geometry
+    geometry, is_cuda = model.geometry, model.device.type == "cuda"
+    part_pages = config.part_tokens // geometry.page_tokens
     transfer: Transfer | None = None
     if file is not None:
         settings: dict[str, Any] = {
             "write_buffers": plan.write_buffers,
-            "part_pages": config.part_tokens // geometry.page_tokens,
+            "part_pages": part_pages,
             "io_threads": config.io_threads,
             "extent_bytes": config.extent_bytes,
             "deadline": config.io_deadline_seconds,
+            "pinned": is_cuda,
         }
         if plan.mapped_bytes:
             ahead, most = plan.stream_depth, plan.mapped_bytes
@@ -243,15 +246,25 @@ def _memory(
         else:
             depth = plan.stream_depth
             transfer = Transfer(file, geometry, telemetry, stream_depth=depth, **settings)
+    up, down = copy_streams(model.device)
+    page_shape = (geometry.num_kv_heads, geometry.page_tokens, geometry.head_dim)
+    dtype = getattr(torch, geometry.dtype)
+    staging = (
+        torch.empty((len(Part), part_pages, *page_shape), dtype=dtype, device=model.device)
+        for _ in range(2 if up.has_own_memory else 0)
+    )
     return TierMemory(
         geometry=geometry,
         device=DeviceTier(geometry, plan.device_pages, model.device),
-        host=HostTier(geometry, plan.host_pages, pinned=model.device.type == "cuda"),
+        host=HostTier(geometry, plan.host_pages, pinned=is_cuda),
         transfer=transfer,
         scratch=torch.empty(
             (2, geometry.num_kv_heads, config.part_tokens, geometry.head_dim),
-            dtype=getattr(torch, geometry.dtype),
+            dtype=dtype,
             device=model.device,
         ),
         telemetry=telemetry,
+        up=up,
+        down=down,
+        staging=tuple(staging),
     )

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.attention.memory import TierMemory
 from engine.attention.recorder import QueryRecorder, StepRecorder
-from engine.attention.source import PastReader, TierMemory
+from engine.attention.source import PastReader
 from engine.model.hook import LayerSpec
 from engine.model.rope import Rope
 from engine.tiers.disk import PageRun
@@ -113,11 +114,13 @@ class ExactAttention:
         return self._past.slices_in_memory // per_page
 
     def close(self) -> None:
-        """End the step; waits for reads in flight. Writes may still be queued."""
+        """End the step; waits for reads and copies in flight. Writes may still be queued."""
         self._past.close()
+        self._memory.down.drain()
 
     def _store(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
         memory, first = self._memory, self._plan.first_token
+        memory.down.after(memory.down.compute_point())
         for target in self._plan.targets:
             begin = target.first_token - first
             span = slice(begin, begin + target.num_tokens)
@@ -126,8 +129,10 @@ class ExactAttention:
                 memory.device.view(layer, Part.KEYS, target.device, *where).copy_(rotated[:, span])
                 memory.device.view(layer, Part.VALUES, target.device, *where).copy_(values[:, span])
             if target.host is not None:
-                memory.host.view(layer, Part.KEYS, target.host, *where).copy_(keys[:, span])
-                memory.host.view(layer, Part.VALUES, target.host, *where).copy_(values[:, span])
+                for half, tensor in zip(Part, (keys, values), strict=True):
+                    memory.down.copy(
+                        memory.host.view(layer, half, target.host, *where), tensor[:, span]
+                    )
         for segment in self._plan.direct:
             self._write(layer, segment, Part.KEYS, keys)
             self._write(layer, segment, Part.VALUES, values)
@@ -143,8 +148,10 @@ class ExactAttention:
             geometry.head_dim,
         )
         buffer = transfer.take_buffer()
-        buffer.pages.copy_(pages.transpose(0, 1))
-        transfer.write(buffer, PageRun(segment, 0, geometry.pages_per_segment), half, layer)
+        down = self._memory.down
+        down.copy(buffer.pages, pages.transpose(0, 1))
+        run = PageRun(segment, 0, geometry.pages_per_segment)
+        transfer.write(buffer, run, half, layer, filled=down.point())
 
 
 def _sees(plan: StepPlan, part: PartPlan, spec: LayerSpec) -> bool:

@@ -7,12 +7,14 @@ have no positions, so a copy can stand anywhere; which pages and where is the ca
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
+from itertools import accumulate
 
 from engine.attention.layout import Piece, layout_part
-from engine.attention.source import TierMemory, at_rest, keep_at_rest
+from engine.attention.memory import TierMemory
+from engine.attention.rest import RestPart, RestReader
 from engine.telemetry import Phase
 from engine.tiers.plan import PartPlan
-from engine.tiers.transfer import ReadJob, Staged
 from engine.types import Part, SlotId
 
 
@@ -29,33 +31,23 @@ def gather(parts: Sequence[PartPlan], slots: Sequence[SlotId], memory: TierMemor
         StorageError: The device failed.
     """
     layouts = [layout_part(None, part) for part in parts]
-    layers = range(memory.geometry.num_layers)
-    jobs = [ReadJob(layer, one.runs) for layer in layers for one in layouts if one.runs]
-    stream = memory.transfer.stream(jobs) if memory.transfer is not None and jobs else None
-    try:
-        for layer in layers:
-            first = 0
-            for part, layout in zip(parts, layouts, strict=True):
-                staged = next(stream) if stream is not None and layout.runs else None
-                with memory.telemetry.phase(Phase.DECODE):
-                    for piece in layout.pieces:
-                        begin = first + piece.first_page
-                        _copy(memory, piece, staged, layer, slots[begin : begin + piece.num_pages])
-                first += len(part.sources)
-    finally:
-        if stream is not None:
-            stream.close()
+    order = [
+        (layer, index) for layer in range(memory.geometry.num_layers) for index in range(len(parts))
+    ]
+    begins = [0, *accumulate(len(part.sources) for part in parts)]
+    reader = RestReader(memory, layouts, order, in_ram=True)
+    with closing(reader):
+        for layer, index in order:
+            rest = reader.next(layer, index)
+            with memory.telemetry.phase(Phase.DECODE):
+                for piece in layouts[index].pieces:
+                    first = begins[index] + piece.first_page
+                    _copy(memory, piece, rest, layer, slots[first : first + piece.num_pages])
 
 
 def _copy(
-    memory: TierMemory,
-    piece: Piece,
-    staged: Staged | None,
-    layer: int,
-    slots: Sequence[SlotId],
+    memory: TierMemory, piece: Piece, rest: RestPart, layer: int, slots: Sequence[SlotId]
 ) -> None:
     for half in Part:
-        keep_at_rest(memory, piece, staged, layer, half)
-        rest = at_rest(memory, piece, staged, layer, half)
-        for page, slot in zip(rest, slots, strict=True):
+        for page, slot in zip(rest.of(piece, half), slots, strict=True):
             memory.host.pages(layer, half, slot, 1).copy_(page[None])

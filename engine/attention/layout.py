@@ -64,9 +64,14 @@ class PartLayout:
         return tuple(found)
 
     @property
+    def pieces_at_rest(self) -> tuple[Piece, ...]:
+        """The pieces that lie below the device tier."""
+        return tuple(piece for piece in self.pieces if piece.tier is not Tier.DEVICE)
+
+    @property
     def pages_at_rest(self) -> int:
         """How many pages lie below the device tier."""
-        return sum(piece.num_pages for piece in self.pieces if piece.tier is not Tier.DEVICE)
+        return sum(piece.num_pages for piece in self.pieces_at_rest)
 
 
 def layout_part(plan: StepPlan | None, part: PartPlan) -> PartLayout:

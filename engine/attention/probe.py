@@ -8,15 +8,16 @@ page a million tokens away scores like one beside the question.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 import torch
 from torch import Tensor
 
 from engine.attention.layout import PartLayout, layout_part
-from engine.attention.source import TierMemory, at_rest
+from engine.attention.memory import TierMemory
+from engine.attention.rest import RestPart, RestReader
 from engine.model.hook import LayerSpec
 from engine.tiers.plan import PartPlan
-from engine.tiers.transfer import ReadJob, Staged
 from engine.types import Part
 from kernels.attention import page_lse
 
@@ -46,23 +47,16 @@ def probe(
     """
     layouts = [layout_part(None, part) for part in parts]
     num_pages = memory.geometry.num_pages(sum(part.num_tokens for part in parts))
-    order = sorted(queries)
-    jobs = [
-        ReadJob(layer, layout.runs, (Part.KEYS,))
-        for layer in order
-        for layout in layouts
-        if layout.runs
-    ]
-    stream = memory.transfer.stream(jobs) if memory.transfer is not None and jobs else None
+    order = [(layer, index) for layer in sorted(queries) for index in range(len(parts))]
     masses = []
-    try:
-        for layer in order:
+    with closing(RestReader(memory, layouts, order, halves=(Part.KEYS,))) as reader:
+        for layer in sorted(queries):
             spec, scores = layers[layer], PageScores(queries[layer], num_pages)
-            for part, layout in zip(parts, layouts, strict=True):
-                staged = next(stream) if stream is not None and layout.runs else None
+            for index, (part, layout) in enumerate(zip(parts, layouts, strict=True)):
+                rest = reader.next(layer, index)
                 num_bytes = layout.pages_at_rest * memory.geometry.page_slice_bytes
                 with memory.telemetry.bring_up(num_bytes):
-                    keys = _keys_at_rest(memory, part, layout, layer, staged)
+                    keys = _keys_at_rest(memory, part, layout, rest)
                 scores.add(
                     page_lse(
                         queries[layer], keys, scaling=spec.scaling,
@@ -70,9 +64,6 @@ def probe(
                     )
                 )  # fmt: skip
             masses.append(scores.mass())
-    finally:
-        if stream is not None:
-            stream.close()
     return torch.stack(masses)
 
 
@@ -125,16 +116,13 @@ def probe_scores(mass: Tensor, neutral: Tensor) -> Tensor:
     return (mass - neutral).clamp(min=0.0).sqrt().sum(dim=(0, 1))
 
 
-def _keys_at_rest(
-    memory: TierMemory, part: PartPlan, layout: PartLayout, layer: int, staged: Staged | None
-) -> Tensor:
+def _keys_at_rest(memory: TierMemory, part: PartPlan, layout: PartLayout, rest: RestPart) -> Tensor:
     """Gather the keys of a part side by side, `[num_kv_heads, part.num_tokens, head_dim]`."""
     geometry = memory.geometry
     size, scratch = geometry.page_tokens, memory.scratch[0]
     for piece in layout.pieces:
-        rest = at_rest(memory, piece, staged, layer, Part.KEYS)
         begin = piece.first_page * size
         target = scratch[:, begin : begin + piece.num_pages * size]
         shape = (geometry.num_kv_heads, piece.num_pages, size, geometry.head_dim)
-        target.view(shape).copy_(rest.transpose(0, 1))
+        target.view(shape).copy_(rest.of(piece, Part.KEYS).transpose(0, 1))
     return scratch[:, : part.num_tokens]

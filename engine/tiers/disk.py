@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.session import SessionFile, aligned_buffer
+from engine.tiers.host import block_aligned
 from engine.types import KVGeometry, Part, SegmentId
 
 
@@ -31,14 +32,19 @@ class PageBuffer:
     Args:
         geometry: Shape of the KV.
         num_pages: Page slices it holds.
+        pinned: Page-lock the memory, for copies from and to a CUDA device that do not block.
 
     Attributes:
         pages: `[num_pages, num_kv_heads, page_tokens, head_dim]`.
     """
 
-    def __init__(self, geometry: KVGeometry, num_pages: int) -> None:
+    def __init__(self, geometry: KVGeometry, num_pages: int, *, pinned: bool = False) -> None:
         self._page_bytes = geometry.page_slice_bytes
-        self._memory = aligned_buffer(num_pages * self._page_bytes)
+        num_bytes = num_pages * self._page_bytes
+        if pinned:
+            self._memory = memoryview(block_aligned(num_bytes, pinned=True).numpy().data)
+        else:
+            self._memory = aligned_buffer(num_bytes)
         flat = torch.frombuffer(self._memory, dtype=getattr(torch, geometry.dtype))
         page_shape = (geometry.num_kv_heads, geometry.page_tokens, geometry.head_dim)
         self.pages: Tensor = flat.view(num_pages, *page_shape)

@@ -27,12 +27,9 @@ class HostTier:
     """
 
     def __init__(self, geometry: KVGeometry, capacity: int, *, pinned: bool) -> None:
-        # Begins on a block, so that pages can be read into it around the page cache.
-        num_bytes = capacity * geometry.page_bytes
-        memory = torch.empty(num_bytes + BLOCK, dtype=torch.uint8, pin_memory=pinned)
-        first = -memory.data_ptr() % BLOCK
+        # Pages can be read into it around the page cache.
         self._arena = (
-            memory[first : first + num_bytes]
+            block_aligned(capacity * geometry.page_bytes, pinned=pinned)
             .view(getattr(torch, geometry.dtype))
             .view(
                 capacity,
@@ -66,3 +63,10 @@ class HostTier:
     def copy(self, source: SlotId, target: SlotId) -> None:
         """Copy one page to another slot."""
         self._arena[target] = self._arena[source]
+
+
+def block_aligned(num_bytes: int, *, pinned: bool) -> Tensor:
+    """Give uninitialised bytes that begin on a disk block, page-locked if asked for."""
+    memory = torch.empty(num_bytes + BLOCK, dtype=torch.uint8, pin_memory=pinned)
+    first = -memory.data_ptr() % BLOCK
+    return memory[first : first + num_bytes]

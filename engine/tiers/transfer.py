@@ -26,6 +26,7 @@ from torch import Tensor
 from engine.errors import StorageError
 from engine.session import SessionFile
 from engine.telemetry import Link, Phase, Telemetry
+from engine.tiers.copies import Point
 from engine.tiers.disk import PageBuffer, PageRun, read_run, write_run
 from engine.tiers.extents import cut_run, pages_per_read
 from engine.tiers.plan import DiskPlace
@@ -48,10 +49,11 @@ class StreamBuffer:
     Args:
         geometry: Shape of the KV.
         num_pages: Pages per part.
+        pinned: Page-lock the memory, for copies to a CUDA device that do not block.
     """
 
-    def __init__(self, geometry: KVGeometry, num_pages: int) -> None:
-        self.halves = {half: PageBuffer(geometry, num_pages) for half in Part}
+    def __init__(self, geometry: KVGeometry, num_pages: int, *, pinned: bool = False) -> None:
+        self.halves = {half: PageBuffer(geometry, num_pages, pinned=pinned) for half in Part}
         self.slices_in_memory = 0
         """Page slices for which the device was not asked: none."""
 
@@ -93,6 +95,7 @@ class Transfer:
         io_threads: Threads that read.
         extent_bytes: Longest single read; a longer run of pages is cut between two pages.
         deadline: Longest wait for one piece of I/O, seconds.
+        pinned: Page-lock the buffers, for copies from and to a CUDA device that do not block.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Transfer:
         io_threads: int,
         extent_bytes: int,
         deadline: float,
+        pinned: bool = False,
     ) -> None:
         self._file = file
         self._telemetry = telemetry
@@ -118,10 +122,12 @@ class Transfer:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kv-write")
         self._free: queue.SimpleQueue[PageBuffer] = queue.SimpleQueue()
         for _ in range(write_buffers):
-            self._free.put(PageBuffer(geometry, geometry.pages_per_segment))
+            self._free.put(PageBuffer(geometry, geometry.pages_per_segment, pinned=pinned))
         self._queued: deque[tuple[SegmentId, Future[None]]] = deque()
         self._failure: BaseException | None = None
-        self._streams = [StreamBuffer(geometry, part_pages) for _ in range(stream_depth)]
+        self._streams = [
+            StreamBuffer(geometry, part_pages, pinned=pinned) for _ in range(stream_depth)
+        ]
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -142,15 +148,35 @@ class Transfer:
             except queue.Empty:
                 raise self._give_up("write") from None
 
-    def write(self, buffer: PageBuffer, run: PageRun, half: Part, layer: int) -> None:
-        """Queue a filled buffer; it returns to the pool when its bytes are handed to the file."""
+    def write(
+        self,
+        buffer: PageBuffer,
+        run: PageRun,
+        half: Part,
+        layer: int,
+        *,
+        filled: Point | None = None,
+    ) -> None:
+        """Queue a buffer; it returns to the pool when its bytes are handed to the file.
+
+        Args:
+            buffer: The pages, in its front.
+            run: Which pages they are.
+            half: Keys or values.
+            layer: Layer of the model.
+            filled: Where the copies are done that fill the buffer; None: they are.
+        """
         while self._queued and self._queued[0][1].done():
             self._queued.popleft()
-        write = self._writer.submit(self._write, buffer, run, half, layer)
+        write = self._writer.submit(self._write, buffer, run, half, layer, filled)
         self._queued.append((run.segment, write))
 
-    def _write(self, buffer: PageBuffer, run: PageRun, half: Part, layer: int) -> None:
+    def _write(
+        self, buffer: PageBuffer, run: PageRun, half: Part, layer: int, filled: Point | None
+    ) -> None:
         try:
+            if filled is not None:  # waited for in any case: the buffer goes back to the pool
+                filled.synchronize()
             self._raise_failure()
             with self._telemetry.busy(Link.HOST_TO_DISK):
                 num_bytes = write_run(self._file, run, half, layer, buffer)
