@@ -1,16 +1,19 @@
 """Looking up: which pages of a sequence a question asks for, by every key or by the key sketch.
 
 Owns the choice between the two ways and the life of the sketch: it grows with the main sequence
-while that is read bounded, is kept in the session file beside the KV, and is read back on a thread
+while that is read bounded, is kept in the session file beside the KV, and is read back by threads
 of its own, for the model has other things to do before it is needed. Whatever is wrong with it
 costs time only: then every key is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from enum import Enum
+from itertools import islice
 
 import numpy as np
 import torch
@@ -38,6 +41,11 @@ CODING = 1
 
 CHUNK_TOKENS = 8192
 """Most tokens of one attachment, so that reading one back takes little memory."""
+
+
+READERS = 2
+"""Threads that read a stored sketch. Its attachments are as short as the time between two commits;
+read one by one they leave the disk idle while they are checked and put in place."""
 
 
 class ProbeWay(Enum):
@@ -89,7 +97,7 @@ class PageLookup:
         self._main, self._sketch = sequence, None
         self._saved_tokens = 0
         if self._has_room and sequence.num_tokens:
-            reader = ThreadPoolExecutor(1, thread_name_prefix="sketch-read")
+            reader = ThreadPoolExecutor(1, thread_name_prefix="sketch-load")
             self._loading = reader.submit(self._load, sequence.num_tokens)
             reader.shutdown(wait=False)
         elif self._has_room:
@@ -199,20 +207,38 @@ class PageLookup:
         assert self._session is not None
         sketch: KeySketch | None = None
         try:
-            for attachment in self._session.attachments:
-                if self._is_closing:
-                    break
-                if attachment.name == BASIS:
-                    sketch = self._begin(attachment)
-                elif attachment.name == CODES and sketch is not None:
-                    self._add(sketch, attachment)
+            with closing(self._read_stored()) as stored:
+                for attachment, data in stored:
+                    if attachment.name == BASIS:
+                        sketch = self._begin(attachment, data)
+                    elif sketch is not None:
+                        self._add(sketch, attachment, data)
+                    if self._is_closing:
+                        break
         except AttachmentCorrupt as fault:
             self.refusal = f"part of the key sketch is lost, keys are read instead: {fault.message}"
         if sketch is not None:
             sketch.truncate(num_tokens)
         return sketch
 
-    def _begin(self, attachment: Attachment) -> KeySketch:
+    def _read_stored(self) -> Generator[tuple[Attachment, memoryview]]:
+        """Read the parts of the stored sketch in order, a few of them ahead."""
+        assert self._session is not None
+        parts = (each for each in self._session.attachments if each.name in (BASIS, CODES))
+        coming: deque[tuple[Attachment, Future[memoryview]]] = deque()
+        readers = ThreadPoolExecutor(READERS, thread_name_prefix="sketch-read")
+        try:
+            while True:
+                for part in islice(parts, 2 * READERS - len(coming)):
+                    coming.append((part, readers.submit(self._read, part)))
+                if not coming:
+                    return
+                part, data = coming.popleft()
+                yield part, data.result()
+        finally:
+            readers.shutdown(cancel_futures=True)
+
+    def _begin(self, attachment: Attachment, data: memoryview) -> KeySketch:
         geometry, sketch = self._model.geometry, self._empty()
         heads, dim = (len(sketch.layers), geometry.num_kv_heads), geometry.head_dim
         axes = (*heads, dim, sketch.rank)
@@ -220,15 +246,14 @@ class PageLookup:
         sizes = [int(np.prod(shape)) for shape in shapes]
         if attachment.meta != self._meta(sketch) or attachment.num_bytes != 4 * sum(sizes):
             raise _unusable("it is of other layers or coded in another way")
-        numbers = torch.frombuffer(self._read(attachment), dtype=torch.float32)
+        numbers = torch.frombuffer(data, dtype=torch.float32)
         fields = zip(torch.split(numbers, sizes), shapes, strict=True)
         sketch.basis = SketchBasis(*(field.view(shape) for field, shape in fields))
         return sketch
 
-    def _add(self, sketch: KeySketch, attachment: Attachment) -> None:
+    def _add(self, sketch: KeySketch, attachment: Attachment, data: memoryview) -> None:
         first, heads = attachment.meta.get("first"), self._model.geometry.num_kv_heads
         shape = (len(sketch.layers), heads, -1, sketch.rank)
-        data = self._read(attachment)
         if type(first) is not int or len(data) % (len(sketch.layers) * heads * sketch.rank):
             raise _unusable("its codes are of another shape")
         if not 0 <= first <= sketch.num_tokens:

@@ -145,7 +145,9 @@ def test_closing_does_not_wait_for_a_sketch_that_nobody_needs(
         while not reads:
             time.sleep(0.001)
         threading.Timer(0.2, going_on.set).start()
-    assert reads == 1 and engine.sketch_refusal is None
+    stored = sum(map(len, attachments(tmp_path / "s.kv").values()))
+    assert reads <= 2 * lookup.READERS < stored, "what was under way, and nothing after it"
+    assert engine.sketch_refusal is None
 
 
 def test_auto_reads_every_key_while_all_lie_in_memory() -> None:
