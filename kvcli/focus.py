@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from kvcli.answer_text import AnswerText
 from kvcli.citations import best_pages, cite
 from kvcli.conversation import Answer, Conversation
 from kvcli.focus_answer import FocusAnswer
-from kvcli.lexical import LexicalIndex
+from kvcli.lexical import LexicalIndex, num_words, share_of_words
 from kvcli.lookup import Lookup, look_up
 from kvcli.results import Citation
 from kvcli.working_set import Reading
@@ -68,7 +69,7 @@ class FocusConversation(Conversation):
     """Questions over documents longer than the window. Arguments as for `Conversation`."""
 
     reading: Reading = Reading.REREAD
-    _words: LexicalIndex | None = None
+    _words: Future[LexicalIndex] | None = None
 
     def ask(
         self,
@@ -136,10 +137,10 @@ class FocusConversation(Conversation):
         return [page for page in near if 0 <= page < full]
 
     def _sources(self, question: str, scores: list[float]) -> tuple[Citation, ...]:
-        index, ids = self.word_index(), self.sequence.token_ids
+        ids = self.sequence.token_ids
 
         def evidence(first: int, end: int) -> float:
-            return index.share_of_words(question, self.builder.backend.decode(ids[first:end]))
+            return share_of_words(question, self.builder.backend.decode(ids[first:end]))
 
         return cite(best_pages(scores), self.source_map, self._page_tokens, evidence)
 
@@ -162,6 +163,7 @@ class FocusConversation(Conversation):
     def look_up(self, question: str) -> Lookup:
         """Score every page of the documents, and judge whether anything was found."""
         self._publish("probe")
+        self._begin_index()
         mass = self._probe(self.question_ids(question))
         beyond = mass if self.neutral is None else mass - self.neutral
         probed = np.array(self._scores(mass), np.float32)
@@ -170,23 +172,28 @@ class FocusConversation(Conversation):
 
     def word_index(self) -> LexicalIndex:
         """The words of every page, indexed when first needed."""
-        if self._words is None:
-            self._words = LexicalIndex(self._page_texts())
-        return self._words
+        return self._begin_index().result()
 
-    def _page_texts(self) -> list[str]:
-        ids, size = self.sequence.token_ids, self._page_tokens
-        pages = [
-            ids[first : min(first + size, self.document_tokens)]
-            for first in range(0, self.document_tokens, size)
-        ]
-        return self.builder.backend.decode_batch(pages)
+    def _begin_index(self) -> Future[LexicalIndex]:
+        """Have the words indexed on a thread, beside the probe: over a million tokens both take
+        seconds."""
+        if self._words is None:
+            ids, size = self.sequence.token_ids, self._page_tokens
+            pages = [
+                ids[first : min(first + size, self.document_tokens)]
+                for first in range(0, self.document_tokens, size)
+            ]
+            decode = self.builder.backend.decode_batch
+            worker = ThreadPoolExecutor(1, thread_name_prefix="word-index")
+            self._words = worker.submit(lambda: LexicalIndex(decode(pages)))
+            worker.shutdown(wait=False)
+        return self._words
 
     # -- turns -----------------------------------------------------------------------------------
 
     def _request(self, question: str) -> list[int]:
         """The question, and in front of it the last turn if it follows on from that."""
-        is_follow_up = self.word_index().num_words(question) <= FOLLOW_UP_WORDS
+        is_follow_up = num_words(question) <= FOLLOW_UP_WORDS
         last = self._last_turn() if is_follow_up else []
         return last + self.question_ids(question) if last else self.builder.first_question(question)
 

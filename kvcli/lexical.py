@@ -52,6 +52,28 @@ def _names(question: str) -> list[str]:
     return [capital or code for capital, code in _NAME.findall(question)]
 
 
+def _words(texts: Sequence[str]) -> list[list[str]]:
+    """Cut texts into the stems of the words that name something; *and*, *who* and *it* do not."""
+    words: list[list[str]] = bm25s.tokenize(
+        [_JOINTS.sub(" ", text) for text in texts], stopwords="en_plus",
+        stemmer=Stemmer.Stemmer("english"),  # one a call: it is not for several threads
+        show_progress=False, return_ids=False,
+    )  # fmt: skip
+    return words
+
+
+def num_words(question: str) -> int:
+    """How many words of a question name something."""
+    (words,) = _words([question])
+    return len(set(words))
+
+
+def share_of_words(question: str, text: str) -> float:
+    """Share of a question's words that a text has, 0 to 1."""
+    asked, there = map(set, _words([question, text]))
+    return len(asked & there) / len(asked) if asked else 0.0
+
+
 class LexicalIndex:
     """BM25 (Robertson and Zaragoza 2009) over pages, each with its neighbours.
 
@@ -63,8 +85,7 @@ class LexicalIndex:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._stemmer = Stemmer.Stemmer("english")
-        words = self._words(_with_whole_words(texts))
+        words = _words(_with_whole_words(texts))
         wide = [
             [word for near in words[max(0, page - 1) : page + 2] for word in near]
             for page in range(len(words))
@@ -78,7 +99,7 @@ class LexicalIndex:
         """Score every page by the words it shares with a question."""
         total = np.zeros(self._num_pages, np.float32)
         covered = np.zeros(self._num_pages, np.float32)
-        (words,) = self._words([question])
+        (words,) = _words([question])
         weights = []
         for word in sorted(set(words)):
             scores = self._scores(word)
@@ -90,18 +111,8 @@ class LexicalIndex:
         unknown = [name for name in _names(question) if not self._knows(name)]
         return LexicalMatch(total, coverage, tuple(dict.fromkeys(unknown)))
 
-    def share_of_words(self, question: str, text: str) -> float:
-        """Share of a question's words that a text has, 0 to 1."""
-        asked, there = map(set, self._words([question, text]))
-        return len(asked & there) / len(asked) if asked else 0.0
-
-    def num_words(self, question: str) -> int:
-        """How many words of a question name something; *and*, *who* and *it* do not."""
-        (words,) = self._words([question])
-        return len(set(words))
-
     def _knows(self, name: str) -> bool:
-        (words,) = self._words([name])
+        (words,) = _words([name])
         return not words or any(self._scores(word).any() for word in words)
 
     def _scores(self, word: str) -> NDArray[np.float32]:
@@ -109,10 +120,3 @@ class LexicalIndex:
             return np.zeros(self._num_pages, np.float32)
         scores: NDArray[np.float32] = self._index.get_scores([word])
         return scores
-
-    def _words(self, texts: Sequence[str]) -> list[list[str]]:
-        words: list[list[str]] = bm25s.tokenize(
-            [_JOINTS.sub(" ", text) for text in texts],
-            stopwords="en_plus", stemmer=self._stemmer, show_progress=False, return_ids=False,
-        )  # fmt: skip
-        return words
