@@ -16,7 +16,7 @@ import torch
 from engine.attention.memory import TierMemory
 from engine.attention.sketch import sketch_bytes
 from engine.config import EngineConfig
-from engine.errors import ConfigError, IdentityMismatch, StorageError
+from engine.errors import IdentityMismatch, StorageError
 from engine.memory.budget import FORK_TOKENS, MemoryPlan, least_host_pages, plan_memory
 from engine.memory.slot_pool import SlotPool
 from engine.model.load import LoadedModel
@@ -27,6 +27,7 @@ from engine.telemetry import Telemetry
 from engine.tiers.copies import copy_streams
 from engine.tiers.device import DeviceTier
 from engine.tiers.host import HostTier
+from engine.tiers.managed import ManagedMemory
 from engine.tiers.prefetch import Prefetcher
 from engine.tiers.residency import Arena, Residency
 from engine.tiers.stack import TierStack
@@ -35,7 +36,8 @@ from engine.tiers.unified import UnifiedTransfer
 from engine.types import KVGeometry, Part
 
 DEVICE_SHARE = 0.8
-"""Share of a GPU's free memory that the device tier may take; the rest is for activations."""
+"""Share of a GPU's free memory that the device tier may take, with managed memory if there is any;
+the rest is for activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,27 +107,27 @@ def plan_for(
     Raises:
         OverBudget: The budgets do not hold one segment.
         IdentityMismatch: The file belongs to another model or other pages.
-        ConfigError: Unified memory is wanted where there is none.
     """
-    if config.pager == "unified" and model.device.type != "cpu":
-        raise ConfigError(
-            f"unified memory is built for the CPU only, the model is on {model.device}",
-            "Leave --pager at explicit.",
-        )
     if file is not None:
         require_identity(file, model)
+    is_cpu, is_unified = model.device.type == "cpu", config.pager == "unified"
+    ram_bytes, device_bytes = config.ram_bytes, config.device_bytes
+    if not is_cpu:
+        room = int(free_device_bytes(model.device) * DEVICE_SHARE)
+        device_bytes = (room // 2 if is_unified else room) if device_bytes is None else device_bytes
+        ram_bytes = min(ram_bytes, room - device_bytes) if is_unified else ram_bytes
     return plan_memory(
         model.geometry,
         num_tokens=num_tokens,
-        ram_bytes=config.ram_bytes,
-        device_bytes=_device_bytes(model, config),
-        shared_memory=model.device.type == "cpu",
+        ram_bytes=ram_bytes,
+        device_bytes=device_bytes,
+        shared_memory=is_cpu,
         has_file=file is not None,
         part_tokens=config.part_tokens,
         stream_depth=config.stream_depth,
         fork_tokens=fork_tokens,
         sketch_bytes=_sketch_bytes(model, num_tokens) if config.sketch else 0,
-        is_unified=config.pager == "unified",
+        is_mapped=is_unified and is_cpu,
     )
 
 
@@ -174,12 +176,9 @@ def _sketch_bytes(model: LoadedModel, num_tokens: int) -> int:
     return sketch_bytes(model.geometry, len(model.lookup_layers), num_tokens)
 
 
-def _device_bytes(model: LoadedModel, config: EngineConfig) -> int | None:
-    """The cap of the device tier: as asked, else what a GPU has left beside the model."""
-    if config.device_bytes is not None or model.device.type != "cuda":
-        return config.device_bytes
-    free, _ = torch.cuda.mem_get_info(model.device)
-    return int(free * DEVICE_SHARE)
+def free_device_bytes(device: torch.device) -> int:
+    """What a GPU has left beside the model."""
+    return torch.cuda.mem_get_info(device)[0]
 
 
 def _stack(
@@ -256,7 +255,7 @@ def _memory(
     return TierMemory(
         geometry=geometry,
         device=DeviceTier(geometry, plan.device_pages, model.device),
-        host=HostTier(geometry, plan.host_pages, pinned=is_cuda),
+        host=_host_tier(model, config, plan),
         transfer=transfer,
         scratch=torch.empty(
             (2, geometry.num_kv_heads, config.part_tokens, geometry.head_dim),
@@ -267,4 +266,19 @@ def _memory(
         up=up,
         down=down,
         staging=tuple(staging),
+    )
+
+
+def _host_tier(model: LoadedModel, config: EngineConfig, plan: MemoryPlan) -> HostTier:
+    """Pages at rest: in RAM, or in memory that a GPU shares.
+
+    Raises:
+        ConfigError: Unified memory is wanted where there is none.
+    """
+    is_cuda = model.device.type == "cuda"
+    shared = None
+    if is_cuda and config.pager == "unified":
+        shared = ManagedMemory(plan.host_pages * model.geometry.page_bytes, model.device)
+    return HostTier(
+        model.geometry, plan.host_pages, pinned=is_cuda and shared is None, shared=shared
     )

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from engine.tiers.copies import SharedMemory
+
 
 @dataclass(frozen=True)
 class ComputePoint:
@@ -73,6 +75,11 @@ class LateCopies:
         with self._lock:
             self._waiting.append((target, source))
             self.queued += 1
+
+    def send_up(self, memory: SharedMemory, part: Tensor) -> None:
+        """Shared memory is on both sides at any time."""
+        assert part.is_contiguous()
+        memory.send_up(part.data_ptr(), part.nbytes, 0)
 
     def point(self) -> CopyPoint:
         """All copies so far."""

@@ -48,13 +48,16 @@ class _InRam:
 
 
 class _OnDevice:
-    """Pages that were copied to the device; page i of the part lies at index i."""
+    """Pages that were copied to the device, where page i of the part lies at index i, or that it
+    reads where they lie."""
 
-    def __init__(self, buffer: Tensor) -> None:
-        self._buffer = buffer
+    def __init__(self, memory: TierMemory, layer: int, buffer: Tensor) -> None:
+        self._host, self._layer, self._buffer = memory.host, layer, buffer
 
     def of(self, piece: Piece, half: Part) -> Tensor:
         """As `RestPart.of`, on the device."""
+        if piece.slot is not None and self._host.is_shared:
+            return self._host.pages_on_device(self._layer, half, piece.slot, piece.num_pages)
         return self._buffer[half, piece.first_page : piece.first_page + piece.num_pages]
 
 
@@ -105,7 +108,7 @@ class RestReader:
         self._keep(layer, layout, rest)
         if not self._staging or not layout.pages_at_rest:
             return rest
-        return self._send_up(layout, rest)
+        return self._send_up(layer, layout, rest)
 
     def close(self) -> None:
         """Stop reading ahead; waits for the reads and copies in flight."""
@@ -134,13 +137,16 @@ class RestReader:
                     slots = self._memory.host.pages(layer, half, piece.keep, piece.num_pages)
                     slots.copy_(rest.of(piece, half))
 
-    def _send_up(self, layout: PartLayout, rest: RestPart) -> RestPart:
-        up, buffer = self._memory.up, self._staging[self._turn]
+    def _send_up(self, layer: int, layout: PartLayout, rest: RestPart) -> RestPart:
+        up, host = self._memory.up, self._memory.host
         up.after(self._free[self._turn])
-        arriving = _OnDevice(buffer)
+        arriving = _OnDevice(self._memory, layer, self._staging[self._turn])
         for piece in layout.pieces_at_rest:
             for half in self._halves:
-                up.copy(arriving.of(piece, half), rest.of(piece, half))
+                if piece.slot is not None and host.is_shared:
+                    host.send_up(layer, half, piece.slot, piece.num_pages, up)
+                else:
+                    up.copy(arriving.of(piece, half), rest.of(piece, half))
         self._sent = up.point()
         up.before_compute(self._sent)
         return arriving

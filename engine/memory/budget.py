@@ -73,7 +73,7 @@ def plan_memory(
     stream_depth: int,
     fork_tokens: int = FORK_TOKENS,
     sketch_bytes: int = 0,
-    is_unified: bool = False,
+    is_mapped: bool = False,
 ) -> MemoryPlan:
     """Split the budgets, or refuse before anything is computed.
 
@@ -89,7 +89,7 @@ def plan_memory(
             sixteenth of the budget, and only where the least fits beside them.
         fork_tokens: Tokens that sequences beside the main one may hold.
         sketch_bytes: What a key sketch would take; granted if the least still fits beside it.
-        is_unified: Whether pages at rest are the mapped file: the host tier holds only what has no
+        is_mapped: Whether pages at rest are the mapped file: the host tier holds only what has no
             place in the file yet, and what it would take may be mapped instead.
 
     Raises:
@@ -136,7 +136,7 @@ def plan_memory(
         device_pages = min(device_pages, room - host_least)
         room -= device_pages
     host_pages = min(need, room)
-    if is_unified or (has_file and device_pages >= need):
+    if is_mapped or (has_file and device_pages >= need):
         host_pages = host_least
     needs_disk = not has_file and host_pages < need
     # In place of the stream buffers, and of what the host tier would have taken.
@@ -144,5 +144,5 @@ def plan_memory(
     return MemoryPlan(
         device_pages, host_pages, write_buffers, depth, needs_disk,
         max(device_pages, host_pages) < need, fixed, sketch_bytes, refusal,
-        mapped if is_unified else 0,
+        mapped if is_mapped else 0,
     )  # fmt: skip

@@ -172,9 +172,9 @@ class BlockFile:
             try:
                 return call(self._direct_fd, [view], offset)
             except OSError as error:
-                # Refused: the address of the buffer does not suit the device, or the file system
-                # accepts the flag and not the call.
-                if error.errno != errno.EINVAL:
+                # Refused: the address of the buffer does not suit the device, the file system
+                # accepts the flag and not the call, or the memory is managed by a GPU's driver.
+                if error.errno not in (errno.EINVAL, errno.EFAULT):
                     raise
         return call(self._fd, [view], offset)
 

@@ -20,6 +20,21 @@ class Point(Protocol):
         """Wait on this thread until all of it is done; others may run meanwhile."""
 
 
+class SharedMemory(Protocol):
+    """Memory that both sides read where it lies; see `engine.tiers.managed`."""
+
+    @property
+    def in_ram(self) -> Tensor:
+        """The bytes for the CPU, uint8."""
+
+    @property
+    def on_device(self) -> Tensor:
+        """The same bytes for the device, uint8."""
+
+    def send_up(self, address: int, num_bytes: int, stream: int) -> None:
+        """Have bytes moved to the device, in the order of a stream given by its handle."""
+
+
 class CopyStream(Protocol):
     """A queue of copies beside the queue of compute."""
 
@@ -35,6 +50,9 @@ class CopyStream(Protocol):
 
     def copy(self, target: Tensor, source: Tensor) -> None:
         """Queue a copy; both sides of the same shape, any strides."""
+
+    def send_up(self, memory: SharedMemory, part: Tensor) -> None:
+        """Queue moving a contiguous part of shared memory, as the device sees it, to the device."""
 
     def point(self) -> Point:
         """Every copy queued so far."""
@@ -66,6 +84,9 @@ class InlineCopies:
     def copy(self, target: Tensor, source: Tensor) -> None:
         """Copy now."""
         target.copy_(source)
+
+    def send_up(self, memory: SharedMemory, part: Tensor) -> None:
+        """It is there."""
 
     def point(self) -> Point:
         """All copies are done."""
@@ -115,6 +136,10 @@ class CudaCopies:
         for side in (target, source):
             if side.is_cuda:
                 side.record_stream(self._stream)
+
+    def send_up(self, memory: SharedMemory, part: Tensor) -> None:
+        """Queue it on the stream."""
+        memory.send_up(part.data_ptr(), part.nbytes, self._stream.cuda_stream)
 
     def point(self) -> Point:
         """An event on the stream of copies."""

@@ -1,7 +1,8 @@
 """The host tier: pages at rest in RAM, position-free.
 
 Owns one arena `[capacity, num_layers, 2, num_kv_heads, page_tokens, head_dim]`, pinned where a CUDA
-device will read it. Does not know which page lies in a slot.
+device will read it, or shared with the device as managed memory. Does not know which page lies in
+which slot.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from engine.tiers.copies import CopyStream, SharedMemory
 from engine.types import KVGeometry, Part, SlotId
 
 BLOCK: Final = 4096
@@ -24,22 +26,35 @@ class HostTier:
         geometry: Shape of the KV.
         capacity: Page slots.
         pinned: Page-lock the arena, for copies to a CUDA device that do not block.
+        shared: Memory that a device reads where it lies, used instead; `capacity` pages.
     """
 
-    def __init__(self, geometry: KVGeometry, capacity: int, *, pinned: bool) -> None:
-        # Pages can be read into it around the page cache.
-        self._arena = (
-            block_aligned(capacity * geometry.page_bytes, pinned=pinned)
-            .view(getattr(torch, geometry.dtype))
-            .view(
-                capacity,
-                geometry.num_layers,
-                2,
-                geometry.num_kv_heads,
-                geometry.page_tokens,
-                geometry.head_dim,
-            )
+    def __init__(
+        self,
+        geometry: KVGeometry,
+        capacity: int,
+        *,
+        pinned: bool,
+        shared: SharedMemory | None = None,
+    ) -> None:
+        shape = (
+            capacity,
+            geometry.num_layers,
+            2,
+            geometry.num_kv_heads,
+            geometry.page_tokens,
+            geometry.head_dim,
         )
+
+        def shaped(memory: Tensor) -> Tensor:
+            return memory.view(getattr(torch, geometry.dtype)).view(shape)
+
+        # Pages can be read into it around the page cache.
+        num_bytes = capacity * geometry.page_bytes
+        own = block_aligned(num_bytes, pinned=pinned) if shared is None else shared.in_ram
+        self._arena = shaped(own)
+        self._shared = shared
+        self._on_device = None if shared is None else shaped(shared.on_device)
 
     def bytes_of(self, slot: SlotId) -> memoryview:
         """The memory of one page, `page_bytes` bytes in the order of the session file's tail."""
@@ -59,6 +74,24 @@ class HostTier:
     def pages(self, layer: int, part: Part, first: SlotId, num_pages: int) -> Tensor:
         """Give `[num_pages, num_kv_heads, page_tokens, head_dim]` of neighbouring slots; a view."""
         return self._arena[first : first + num_pages, layer, part]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a device reads pages where they lie."""
+        return self._shared is not None
+
+    def pages_on_device(self, layer: int, part: Part, first: SlotId, num_pages: int) -> Tensor:
+        """As `pages`, the same memory for the device; only if it is shared."""
+        assert self._on_device is not None
+        return self._on_device[first : first + num_pages, layer, part]
+
+    def send_up(
+        self, layer: int, part: Part, first: SlotId, num_pages: int, stream: CopyStream
+    ) -> None:
+        """Have the driver move pages to the device; only if they are shared."""
+        assert self._shared is not None
+        for page in self.pages_on_device(layer, part, first, num_pages):
+            stream.send_up(self._shared, page)
 
     def copy(self, source: SlotId, target: SlotId) -> None:
         """Copy one page to another slot."""

@@ -65,7 +65,7 @@ def _plan(model: LoadedModel, config: EngineConfig, num_tokens: int) -> MemoryPl
             model.geometry, num_tokens=num_tokens, ram_bytes=config.ram_bytes,
             device_bytes=config.device_bytes, shared_memory=True, has_file=True,
             part_tokens=config.part_tokens, stream_depth=config.stream_depth,
-            is_unified=config.pager == "unified",
+            is_mapped=config.pager == "unified",
         )  # fmt: skip
     except OverBudget:
         return None

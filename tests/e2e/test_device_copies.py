@@ -6,6 +6,7 @@ compute allows, so that one that nobody waited for gives other bits.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +30,13 @@ from torch import Tensor
 
 from engine import assembly
 from engine.attention.recorder import QueryRecorder
+from engine.config import EngineConfig
+from engine.errors import ConfigError
 from engine.lookup import ProbeWay
+from engine.memory.budget import MemoryPlan
+from engine.model.load import LoadedModel
+from engine.tiers.host import HostTier
+from engine.tiers.managed import ManagedMemory
 
 PROMPT, ANSWER = 600, 12
 BUDGETS = {"device": SMALL_DEVICE, "ram": SMALL, "one page": SMALLEST}
@@ -65,6 +72,54 @@ def test_copies_done_late_give_the_same_bits(
         assert up.queued > 100 and down.queued > 100
         assert down.done == down.queued, "a step ends when what it stored lies at rest"
     assert heard.same_bits(wanted)
+
+
+@dataclass
+class Shared:
+    """Memory of which both sides have a view."""
+
+    in_ram: Tensor
+    moved: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def on_device(self) -> Tensor:
+        return self.in_ram
+
+    def send_up(self, address: int, num_bytes: int, stream: int) -> None:
+        offset = address - self.in_ram.data_ptr()
+        assert offset >= 0 and offset + num_bytes <= self.in_ram.nbytes
+        self.moved.append((offset, num_bytes))
+
+
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS)
+def test_pages_in_managed_memory_are_read_where_they_lie(
+    budget: Budget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not copied, only moved ahead; what comes from disk still is."""
+    model, wanted = tiny("llama", "bfloat16"), expected("llama")
+    made: list[Shared] = []
+
+    def host_tier(model: LoadedModel, config: EngineConfig, plan: MemoryPlan) -> HostTier:
+        num_bytes = plan.host_pages * model.geometry.page_bytes
+        made.append(Shared(torch.empty(num_bytes, dtype=torch.uint8)))
+        return HostTier(model.geometry, plan.host_pages, pinned=False, shared=made[0])
+
+    up, _ = late(monkeypatch)
+    monkeypatch.setattr(assembly, "_host_tier", host_tier)
+    with open_engine(model, budget, file=new_file(tmp_path / "s.kv", model)) as engine:
+        heard = listen(engine, engine.new_sequence(), text(PROMPT), ANSWER)
+        reads_disk = engine.telemetry.sample().read_bytes > 0
+    assert heard.same_bits(wanted)
+    sizes = {num_bytes for _, num_bytes in made[0].moved}
+    assert sizes == {model.geometry.page_slice_bytes}
+    assert (up.queued > 0) is reads_disk
+
+
+def test_managed_memory_without_a_driver_is_refused_in_one_line() -> None:
+    """On a machine without bindings or without a driver: no traceback, and what to do instead."""
+    with pytest.raises(ConfigError) as refused:
+        ManagedMemory(1 << 20, torch.device("cuda", 0))
+    assert "unified memory" in refused.value.message and "--pager" in refused.value.advice
 
 
 def looked_up(budget: Budget, path: Path) -> tuple[Tensor, list[Tensor]]:

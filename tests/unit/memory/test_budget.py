@@ -122,7 +122,7 @@ def _fits(ram_mib: float) -> bool:
 
 def test_unified_memory_maps_what_the_host_tier_would_have_taken() -> None:
     explicit = plan(500, device_bytes=20 * DEFAULT.page_bytes, tokens=100_000)
-    unified = plan(500, device_bytes=20 * DEFAULT.page_bytes, tokens=100_000, is_unified=True)
+    unified = plan(500, device_bytes=20 * DEFAULT.page_bytes, tokens=100_000, is_mapped=True)
     assert unified.needs_disk and unified.host_pages == least_host_pages(DEFAULT)
     more = (explicit.host_pages - unified.host_pages) * DEFAULT.page_bytes
     assert more <= unified.mapped_bytes <= more + 2 * 2048 * DEFAULT.token_bytes // 30
@@ -187,7 +187,7 @@ def test_no_plan_exceeds_a_budget(
         "part_tokens": parts,
         "stream_depth": depth,
         "sketch_bytes": sketch,
-        "is_unified": unified,
+        "is_mapped": unified,
     }
     try:
         made = plan_memory(geometry, ram_bytes=ram, **options)
