@@ -36,6 +36,7 @@ from engine.config import SamplingConfig
 from kvcli import opening
 from kvcli.conversation import Answer, Conversation
 from kvcli.corpus.corpus import read_corpus
+from kvcli.focus import FocusConversation
 from kvcli.mode import Mode
 from kvcli.models import resolve
 from kvcli.options import RunOptions
@@ -166,6 +167,8 @@ def tell(question: Question, answer: Answer, figures: dict[str, float]) -> None:
 
 def ask_afresh(conversation: Conversation, question: str, sampling: SamplingConfig) -> Answer:
     """Ask on a fork that is dropped, so that no question follows on from another."""
+    if isinstance(conversation, FocusConversation):
+        conversation.word_index()  # once, not once a fork
     fork = conversation.engine.fork(conversation.sequence)
     try:
         return replace(conversation, sequence=fork).ask(question, sampling, lambda _: None)
