@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from rich.live import Live
 
 from engine.telemetry import (
     Link,
@@ -401,3 +402,25 @@ def test_an_answer_that_goes_into_a_file_does_not_pause_the_view() -> None:
             while len(err.getvalue()) == before and time.monotonic() < patience:
                 time.sleep(0.05)
             assert len(err.getvalue()) > before
+
+
+def test_frames_that_cost_much_are_drawn_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever draws holds the interpreter while the model waits for it: on a slow machine four
+    frames a second took a tenth of the speed of decoding."""
+    costs, waits, clock = iter([0.001, 0.05, 0.0]), [], [0.0]
+
+    def draw(self: Live, *, refresh: bool = False) -> None:
+        clock[0] += next(costs)
+
+    class Stopping:
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return len(waits) > 3
+
+    output = Output(RunOptions(), io.StringIO(), Terminal())
+    view = Dashboard(Telemetry(), RunOptions(), output, "tiny")
+    view._live, view._stopping = Live(auto_refresh=False), Stopping()
+    monkeypatch.setattr(Live, "refresh", draw)
+    monkeypatch.setattr(dashboard.time, "thread_time", lambda: clock[0])
+    view._draw_frames()
+    assert waits == pytest.approx([0.25, 0.25, 5.0, 0.25])
