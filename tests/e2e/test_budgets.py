@@ -171,5 +171,5 @@ def test_a_run_that_streams_measures_its_disk_once_and_reads_as_it_found_best(
     assert "measured" not in kept.err and folders == [tmp_path / "cache" / "spill"]
     assert found.json["answer"] == kept.json["answer"] == plain
     first, *later = ((c.io_threads, c.extent_bytes, c.stream_depth) for c in configs)
-    assert first == (2, 1 << 20, 2)
-    assert later == [(8, 1 << 16, 5)] * 2
+    assert first == (2, 1 << 20, 3)
+    assert later == [(9, 1 << 16, 6)] * 2
