@@ -306,11 +306,12 @@ class Transfer:
         return was_late
 
     def _read(self, reads: list[tuple[PageRun, Part, int]], layer: int, into: StreamBuffer) -> None:
+        for segment in {run.segment for run, _, _ in reads}:
+            self._await_writes(segment)
         num_bytes, moves = 0, 0
         try:
             with self._telemetry.busy(Link.DISK_TO_HOST):
                 for run, half, first in reads:
-                    self._await_writes(run.segment)
                     num_bytes += read_run(self._file, run, half, layer, into.halves[half], first)
                     moves += 1
         finally:
