@@ -254,5 +254,5 @@ def storage_error(path: Path, error: OSError, needed: int = 0, free: int = 0) ->
 def _aligned(view: memoryview, offset: int) -> bool:
     if offset % BLOCK or len(view) % BLOCK or view.readonly:
         return False
-    # a fifth of the time that numpy takes to say it, and it is asked at every read
+    # a sixth of the time that numpy takes to say it, and it is asked at every read
     return ctypes.addressof(ctypes.c_char.from_buffer(view)) % BLOCK == 0
