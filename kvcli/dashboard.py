@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Literal, Self
 
@@ -93,6 +93,28 @@ class Dashboard:
             yield
         finally:
             self._start()
+
+    @contextmanager
+    def give_way(self, show: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+        """Leave the screen to an answer from its first words on: what comes before takes seconds.
+
+        Args:
+            show: Writes a piece of the answer.
+
+        Yields:
+            What the answer is to be handed to instead, piece by piece.
+        """
+        with ExitStack() as screen:
+            is_away = False
+
+            def show_alone(text: str) -> None:
+                nonlocal is_away
+                if text and not is_away:
+                    is_away = True
+                    screen.enter_context(self.pause())
+                show(text)
+
+            yield show_alone
 
     def _start(self) -> None:
         if self.mode == "live":

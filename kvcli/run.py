@@ -134,9 +134,9 @@ class Run:
             StopRequested: The user stopped before the answer began.
             KVError: Whatever stops the run.
         """
-        with self.dashboard.pause():
+        with self.dashboard.give_way(self.output.answer_token) as on_text:
             try:
-                answer = write(self.output.answer_token)
+                answer = write(on_text)
             finally:
                 self.output.end_answer()
         self.timings = replace(

@@ -392,6 +392,26 @@ def test_the_live_view_is_off_the_screen_while_an_answer_streams() -> None:
     assert "device" in after
 
 
+def test_the_live_view_stays_until_an_answer_has_words() -> None:
+    """A question to a million tokens: the probe took ten seconds, and the screen showed nothing."""
+    screen = Terminal()
+    options, telemetry = RunOptions(), Telemetry()
+    with Dashboard(telemetry, options, Output(options, screen, screen), "tiny") as shown:
+        work(telemetry)
+        with shown.give_way(screen.write) as on_text:
+            on_text("")
+            before, patience = len(screen.getvalue()), time.monotonic() + 20
+            while "device" not in screen.getvalue()[before:] and time.monotonic() < patience:
+                time.sleep(0.05)
+            assert "device" in screen.getvalue()[before:]
+            on_text("Forty-")
+            on_text("two.")
+            said = screen.getvalue().index("Forty-")
+            time.sleep(0.4)
+            assert screen.getvalue()[said:] == "Forty-two."
+        assert shown._painter is not None
+
+
 def test_an_answer_that_goes_into_a_file_does_not_pause_the_view() -> None:
     err = Terminal()
     options, telemetry = RunOptions(), Telemetry()
