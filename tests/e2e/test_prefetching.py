@@ -32,8 +32,8 @@ def come(engine: Engine) -> None:
     prefetcher = engine._prefetcher
     assert prefetcher is not None
     while prefetcher._flying:
-        for load in list(prefetcher._flying.values()):
-            load.result(timeout=60)
+        for flight in list(prefetcher._flying.values()):
+            flight.load.result(timeout=60)
         prefetcher.run()
 
 

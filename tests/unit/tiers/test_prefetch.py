@@ -14,7 +14,7 @@ from engine.policies import LRU
 from engine.policies.prefetch import PrefetchPolicy
 from engine.telemetry import Telemetry
 from engine.tiers.plan import DiskPlace, PageSource
-from engine.tiers.prefetch import MOST_SHARE, Prefetcher
+from engine.tiers.prefetch import LEARNING, MOST_SHARE, UNREAD_SHARE, Prefetcher
 from engine.tiers.residency import Arena, Residency
 from engine.types import PageId, SegmentId, SlotId, Tier
 
@@ -134,12 +134,12 @@ def test_a_page_asked_for_on_its_way_is_late_and_one_that_has_not_begun_is_given
 
 
 def test_what_leaves_unread_was_wasted() -> None:
-    prefetcher, disk = made(Wishes(7))
+    prefetcher, disk = made(wishes := Wishes(7))
     prefetcher.run()
     disk.end(0)
     prefetcher.run()
     prefetcher._residency.drop_host(PageId(7))
-    prefetcher._policies = []
+    wishes.pages.clear()
     prefetcher.run()
     assert prefetcher.counts.wasted == 1
     assert where(prefetcher, 7) is Tier.DISK
@@ -159,11 +159,11 @@ def test_pages_that_cease_to_be_are_given_up_first() -> None:
 
 def test_a_read_that_fails_is_left_to_whoever_needs_the_page() -> None:
     """It will fail there again, and be told with everything that belongs to it."""
-    prefetcher, disk = made(Wishes(7))
+    prefetcher, disk = made(wishes := Wishes(7))
     prefetcher.run()
     disk.begin(0)
     disk.loads[0].set_exception(StorageError("the disk failed", ""))
-    prefetcher._policies = []
+    wishes.pages.clear()
     prefetcher.run()
     assert where(prefetcher, 7) is Tier.DISK and prefetcher.counts.wasted == 1
     prefetcher._residency.check_integrity({PageId(page) for page in range(40)})
@@ -187,3 +187,31 @@ def test_room_is_made_for_those_who_need_it() -> None:
     assert prefetcher._residency.host.slots.num_free == 0
     prefetcher.make_room()
     assert disk.loads[0].cancelled() and prefetcher._residency.host.slots.num_free == 1
+
+
+def test_a_policy_whose_pages_are_never_read_is_soon_not_asked_any_more() -> None:
+    """Questions on ever other subjects: pages that just missed one are of no use to the next."""
+    prefetcher, disk = made(wishes := Wishes(), host=400, pages=400)
+    for question in range(10):
+        wishes.pages = [PageId(page) for page in range(40 * question, 40 * question + 40)]
+        prefetcher.run()
+        disk.end(*[number for number, load in enumerate(disk.loads) if not load.done()])
+    assert prefetcher.counts.issued == LEARNING
+
+
+def test_a_policy_whose_pages_are_read_may_send_for_ever_more() -> None:
+    """A sequence read from its beginning; in the end one page in ten may be a mistake."""
+    prefetcher, disk = made(wishes := Wishes(), host=400, pages=400)
+    for step in range(40):
+        wishes.pages = [PageId(page) for page in range(8 * step, 8 * step + 8)]
+        prefetcher.run()
+        disk.end(*[number for number, load in enumerate(disk.loads) if not load.done()])
+        prefetcher.run()
+        read(prefetcher, *range(8 * step, 8 * step + 8))
+    assert prefetcher.counts.useful == prefetcher.counts.issued == 320
+    wishes.pages = [PageId(page) for page in range(320, 400)]
+    for _ in range(10):
+        prefetcher.run()
+        disk.end(*[number for number, load in enumerate(disk.loads) if not load.done()])
+    wasted = prefetcher.counts.issued - prefetcher.counts.useful
+    assert wasted == LEARNING + prefetcher.counts.issued // UNREAD_SHARE
