@@ -90,7 +90,7 @@ class Keeper:
         assert self._memory.transfer is not None
         assert sequence.on_disk, "forks stay in memory"
         self._save(sequence, sequence.num_tokens // self._geometry.page_tokens)
-        self._memory.transfer.drain()
+        self._memory.transfer.writes.drain()
         with self._telemetry.phase(Phase.COMMIT):
             self._lookup.save()
             self._file.commit(
@@ -126,11 +126,11 @@ class Keeper:
         slots = [self._stack.residency.need_host(page, ()) for page in pages]
         for half in Part:
             for layer in range(geometry.num_layers):
-                buffer = memory.transfer.take_buffer()
+                buffer = memory.transfer.writes.take_buffer()
                 for row, slot in enumerate(slots):
                     page = memory.host.view(layer, half, slot, 0, geometry.page_tokens)
                     buffer.pages[row].copy_(page)
-                memory.transfer.write(buffer, run, half, layer)
+                memory.transfer.writes.write(buffer, run, half, layer)
 
     def _tail(self, sequence: Sequence) -> memoryview | None:
         """A copy of the last, partially filled page, zeros behind its tokens."""

@@ -107,10 +107,10 @@ def transferring(
 
 
 def write(transfer: Transfer, segment: int, half: Part, layer: int) -> None:
-    buffer = transfer.take_buffer()
+    buffer = transfer.writes.take_buffer()
     for page in range(SEGMENT_PAGES):
         buffer.pages[page] = value_of(segment, half, layer, page)
-    transfer.write(buffer, PageRun(SegmentId(segment), 0, SEGMENT_PAGES), half, layer)
+    transfer.writes.write(buffer, PageRun(SegmentId(segment), 0, SEGMENT_PAGES), half, layer)
 
 
 def jobs(*segments: int) -> list[ReadJob]:

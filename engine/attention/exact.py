@@ -147,11 +147,11 @@ class ExactAttention:
             geometry.page_tokens,
             geometry.head_dim,
         )
-        buffer = transfer.take_buffer()
+        buffer = transfer.writes.take_buffer()
         down = self._memory.down
         down.copy(buffer.pages, pages.transpose(0, 1))
         run = PageRun(segment, 0, geometry.pages_per_segment)
-        transfer.write(buffer, run, half, layer, filled=down.point())
+        transfer.writes.write(buffer, run, half, layer, filled=down.point())
 
 
 def _sees(plan: StepPlan, part: PartPlan, spec: LayerSpec) -> bool:

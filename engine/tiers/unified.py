@@ -115,7 +115,7 @@ class UnifiedTransfer(Transfer):
         """Have the kernel begin to read what it lacks of a job; gives what that is."""
         lacking = set()
         for _, slices in _slices(job):
-            if not self.is_being_written(slices.segment) and self._count_missing(slices):
+            if not self.writes.is_being_written(slices.segment) and self._count_missing(slices):
                 self._map.advise(slices)
                 lacking.add(slices)
         return lacking
@@ -129,9 +129,9 @@ class UnifiedTransfer(Transfer):
     def _bring(self, job: ReadJob, advised: set[PageSlices]) -> MappedPart:
         part = MappedPart(self._joined)
         for first, slices in _slices(job):
-            if self.is_being_written(slices.segment):
-                self.drain()
-            self._raise_failure()
+            if self.writes.is_being_written(slices.segment):
+                self.writes.drain()
+            self._state.check()
             if slices in advised:
                 missing = self._map.missing_bytes(slices)
             else:

@@ -136,11 +136,11 @@ def write_session(path: Path, shape: Shape) -> SessionFile:
     step = shape.config.step_tokens // shape.geometry.segment_tokens
     with closing(transfer_of(file, shape)) as transfer:
         for layer, half, segment in shape.slices(step):
-            buffer = transfer.take_buffer()
+            buffer = transfer.writes.take_buffer()
             buffer.pages.copy_(numbers.view_as(buffer.pages))
             run = PageRun(SegmentId(segment), 0, shape.geometry.pages_per_segment)
-            transfer.write(buffer, run, half, layer)
-        transfer.drain()
+            transfer.writes.write(buffer, run, half, layer)
+        transfer.writes.drain()
     tokens = shape.segments * shape.geometry.segment_tokens
     file.commit(kv_tokens=tokens, token_ids=[0] * tokens)
     return file

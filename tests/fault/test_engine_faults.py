@@ -31,7 +31,7 @@ from engine.engine import Engine
 from engine.errors import PageCorrupt, StorageError
 from engine.sequence import Sequence
 from engine.session import SessionFile
-from engine.tiers import transfer
+from engine.tiers import transfer, write_queue
 from engine.types import Part
 
 MODEL = "llama"
@@ -94,7 +94,7 @@ def test_after_a_corrupt_page_another_sequence_can_start(pager: str) -> None:
         spoilt = engine.new_sequence()
         listen(engine, spoilt, text(300), 0)
         spill = engine._parts.file
-        engine._memory.transfer.drain()
+        engine._memory.transfer.writes.drain()
         os.pwrite(spill._file._fd, b"\xff" * 8, offset_of(spill, 3, Part.KEYS, 1))
         spoilt.token_ids.extend(text(3, 2))
         with pytest.raises(PageCorrupt):
@@ -146,7 +146,7 @@ def test_a_commit_that_fails_can_be_repeated_when_there_is_room(
         engine.commit(sequence)
         listen(engine, sequence, text(28, 2), 0)
         engine._keeper._save(sequence, 8)
-        engine._memory.transfer.drain()
+        engine._memory.transfer.writes.drain()
         Device(fail_write=(0, errno.ENOSPC)).install(monkeypatch)
         with pytest.raises(StorageError, match="full"):
             engine.commit(sequence)
@@ -161,7 +161,7 @@ def test_a_commit_that_fails_can_be_repeated_when_there_is_room(
 
 def dawdle(monkeypatch: pytest.MonkeyPatch, writes: float, reads: float) -> None:
     """Every write takes its time; reads take more or less of theirs, so that they overtake."""
-    real_write, real_read = transfer.write_run, transfer.read_run
+    real_write, real_read = write_queue.write_run, transfer.read_run
 
     def write_run(*arguments: object) -> int:
         time.sleep(writes)
@@ -171,7 +171,7 @@ def dawdle(monkeypatch: pytest.MonkeyPatch, writes: float, reads: float) -> None
         time.sleep(reads * ((run.segment + half + layer) % 3))
         return real_read(file, run, half, layer, *rest)
 
-    monkeypatch.setattr(transfer, "write_run", write_run)
+    monkeypatch.setattr(write_queue, "write_run", write_run)
     monkeypatch.setattr(transfer, "read_run", read_run)
 
 

@@ -35,7 +35,7 @@ def test_what_is_written_is_read_back_part_by_part() -> None:
             for half in Part:
                 for layer in range(GEOMETRY.num_layers):
                     write(transfer, segment, half, layer)
-        transfer.drain()
+        transfer.writes.drain()
         assert len(disk.calls) == 2 * 2 * GEOMETRY.num_layers
         for layer, buffer in enumerate(transfer.stream(jobs(0, 1))):
             check(buffer, layer, 0, 1)
@@ -74,7 +74,7 @@ def test_a_slow_writer_holds_the_producer_back() -> None:
         assert blocked.is_alive() and not disk.calls
         gate.open.set()
         blocked.join(20)
-        transfer.drain()
+        transfer.writes.drain()
         assert len(disk.calls) == BUFFERS + 1
         assert transfer._telemetry.sample().seconds[Phase.WRITE] > 0.05
 
@@ -213,9 +213,9 @@ def test_a_segment_written_twice_is_read_as_written_last() -> None:
     with transferring(FakeDisk()) as transfer:
         for times in range(2):
             for half in Part:
-                buffer = transfer.take_buffer()
+                buffer = transfer.writes.take_buffer()
                 buffer.pages.fill_(float(times))
-                transfer.write(buffer, PageRun(SegmentId(0), 0, SEGMENT_PAGES), half, 0)
+                transfer.writes.write(buffer, PageRun(SegmentId(0), 0, SEGMENT_PAGES), half, 0)
         (buffer,) = transfer.stream(jobs(0)[:1])
         assert buffer.halves[Part.KEYS].pages[:SEGMENT_PAGES].eq(1.0).all()
 
@@ -247,7 +247,7 @@ def test_finished_writes_are_forgotten() -> None:
     with transferring(FakeDisk()) as transfer:
         for segment in range(50):
             write(transfer, segment, Part.KEYS, 0)
-        assert len(transfer._queued) <= BUFFERS + 1
+        assert len(transfer.writes._queued) <= BUFFERS + 1
 
 
 def test_close_stops_every_thread() -> None:

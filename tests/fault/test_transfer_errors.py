@@ -42,8 +42,12 @@ def test_a_write_error_is_told_by_the_next_buffer_and_by_every_later_call() -> N
         for layer in range(2):
             write(transfer, 0, Part.KEYS, layer)
         with pytest.raises(StorageError, match="full"):
-            transfer.drain()
-        for call in (transfer.take_buffer, transfer.drain, lambda: next(transfer.stream(jobs(0)))):
+            transfer.writes.drain()
+        for call in (
+            transfer.writes.take_buffer,
+            transfer.writes.drain,
+            lambda: next(transfer.stream(jobs(0))),
+        ):
             with pytest.raises(StorageError, match="full"):
                 call()
 
@@ -118,6 +122,6 @@ def test_drain_gives_up_on_a_writer_that_does_not_answer() -> None:
         try:
             write(transfer, 0, Part.KEYS, 0)
             with pytest.raises(StorageError, match="write within"):
-                transfer.drain()
+                transfer.writes.drain()
         finally:
             gate.open.set()

@@ -225,8 +225,10 @@ def allocated(assembly: Assembly) -> int:
     transfer = memory.transfer
     if transfer is None:
         return tensors
-    queued = sum(transfer._free.get().pages.nbytes for _ in range(assembly.plan.write_buffers))
-    assert transfer._free.empty()
+    queued = sum(
+        transfer.writes._free.get().pages.nbytes for _ in range(assembly.plan.write_buffers)
+    )
+    assert transfer.writes._free.empty()
     streams = [half for stream in transfer._streams for half in stream.halves.values()]
     return tensors + queued + sum(half.pages.nbytes for half in streams)
 
