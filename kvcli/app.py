@@ -157,6 +157,18 @@ def inspect(paths: Paths, options: RunOptions) -> None:
 
 @app.command()
 @takes_options(OUTPUT)
+def verify(
+    session_file: Annotated[Path, typer.Argument(metavar="S.kv", help="A session file.")],
+    options: RunOptions,
+) -> None:
+    """Read a whole session file and name what is damaged."""
+    from kvcli.commands import verify
+
+    verify.run(options, session_file)
+
+
+@app.command()
+@takes_options(OUTPUT)
 def report(
     run_file: Annotated[
         Path, typer.Argument(metavar="RUN.jsonl", help="What --metrics has written.")

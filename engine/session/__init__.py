@@ -8,7 +8,8 @@ from engine.session.attachments import Attachment
 from engine.session.format import Identity, aligned_buffer
 from engine.session.page_map import PageMap, PageSlices
 from engine.session.reader import SessionReader
-from engine.session.summary import Fault, SessionSummary, describe, verify
+from engine.session.summary import SessionSummary, describe
+from engine.session.verification import Fault, Verified, verify
 from engine.session.writer import SessionFile
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "SessionFile",
     "SessionReader",
     "SessionSummary",
+    "Verified",
     "aligned_buffer",
     "describe",
     "verify",

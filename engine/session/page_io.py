@@ -64,6 +64,20 @@ def check_pages(
     Raises:
         PageCorrupt: A slice fails its checksum or lies behind the end of the file.
     """
+    for page, is_cut in corrupt_pages(state, segment, part, layer, first_page, data, got):
+        raise corrupt(path, f"page {page}", part, layer, cut=is_cut)
+
+
+def corrupt_pages(
+    state: SessionState,
+    segment: SegmentId,
+    part: Part,
+    layer: int,
+    first_page: int,
+    data: memoryview,
+    got: int,
+) -> Iterator[tuple[int, bool]]:
+    """As `check_pages`, but gives every page that fails, and whether the file ends before it."""
     size = state.geometry.page_slice_bytes
     pages = slice(first_page, first_page + len(data) // size)
     expected = state.segments.expected(segment, part, layer, pages)
@@ -73,7 +87,7 @@ def check_pages(
         begin, end = end, end + size
         found = page_checksum(data[begin:end], state.uuid, page_index, part, layer)
         if end > got or found != checksum:
-            raise _corrupt(path, f"page {page_index}", part, layer, cut=end > got)
+            yield page_index, end > got
         page_index += 1
 
 
@@ -94,7 +108,7 @@ def read_tail(file: BlockFile, state: SessionState, into: memoryview) -> None:
         places, tail.checksums.tolist(), computed, strict=True
     ):
         if end > got or checksum != expected:
-            raise _corrupt(file.path, "tail page", part, layer, cut=end > got)
+            raise corrupt(file.path, "tail page", part, layer, cut=end > got)
 
 
 def tail_checksums(
@@ -117,7 +131,8 @@ def tail_places(geometry: KVGeometry) -> Iterator[tuple[int, Part, int]]:
             yield end, part, layer
 
 
-def _corrupt(path: Path, page: str, part: Part, layer: int, *, cut: bool) -> PageCorrupt:
+def corrupt(path: Path, page: str, part: Part, layer: int, *, cut: bool) -> PageCorrupt:
+    """What is said of a page slice that must not be served."""
     reason = "lies behind the end of the file" if cut else "fails its checksum"
     return PageCorrupt(
         f"{path}: {page}, layer {layer}, {part.name.lower()}: {reason}",

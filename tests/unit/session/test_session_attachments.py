@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def faults(path: Path) -> list[str]:
-    return [fault.message for fault in verify(path, lambda done, total: None)]
+    return [fault.message for fault in verify(path, lambda done, total: None).faults]
 
 
 def attachments(path: Path) -> list[Attachment]:

@@ -37,12 +37,12 @@ def kill_superblock(path: Path, generation: int) -> None:
 
 
 def faults(path: Path) -> list[str]:
-    return [fault.message for fault in verify(path, lambda done, total: None)]
+    return [fault.message for fault in verify(path, lambda done, total: None).faults]
 
 
 def test_a_sound_file_has_no_faults(path: Path) -> None:
     progress: list[tuple[int, int]] = []
-    assert verify(path, lambda done, total: progress.append((done, total))) == []
+    assert verify(path, lambda done, total: progress.append((done, total))).faults == ()
     total = kit.SMALL.num_pages(sum(COMMITS)) * kit.SMALL.page_bytes
     assert progress[0] == (0, total)
     assert progress[-1] == (total, total)
@@ -158,7 +158,7 @@ def test_a_flipped_bit_in_a_page_names_page_layer_and_part(path: Path, part: Par
     with SessionFile.open(path, writable=False) as file, pytest.raises(PageCorrupt) as caught:
         kit.check(file)
     assert caught.value.message == where
-    (fault,) = verify(path, lambda done, total: None)
+    (fault,) = verify(path, lambda done, total: None).faults
     assert (fault.message, fault.page, fault.layer, fault.part) == (where, 6, 1, part)
 
 

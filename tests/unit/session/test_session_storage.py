@@ -133,7 +133,7 @@ def test_verify_names_a_lost_commit(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[0:4096] = bytes(4096)
     path.write_bytes(data)
-    messages = [fault.message for fault in verify(path, lambda done, total: None)]
+    messages = [fault.message for fault in verify(path, lambda done, total: None).faults]
     assert any("a later commit may be lost" in message for message in messages)
 
 
