@@ -26,6 +26,7 @@ from engine.sequence import Sequence
 from engine.session import SessionFile
 from engine.stepper import Stepper
 from engine.telemetry import Phase, Telemetry
+from engine.tiers.finite import require_finite_to_serve
 
 
 class Engine:
@@ -142,7 +143,9 @@ class Engine:
         self._stack.adopt(sequence, file.kv_tokens)
         if file.tail_tokens:
             slot = self._stack.residency.need_host(sequence.table.pages[-1], ())
-            file.read_tail(self._memory.host.bytes_of(slot))
+            page = self._memory.host.bytes_of(slot)
+            file.read_tail(page)
+            require_finite_to_serve(page, file.geometry.dtype, f"{file.path}: tail page")
         self._follow(sequence)
         return sequence
 

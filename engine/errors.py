@@ -12,7 +12,8 @@
     │   ├── AttachmentCorrupt            the same of bytes beside the KV; done without
     │   └── SessionLocked                another process is writing it
     ├── ModelError              exit 1   a model cannot be found, fetched or loaded
-    │   └── ModelRefused                 an architecture that position-free pages cannot serve
+    │   ├── ModelRefused                 an architecture that position-free pages cannot serve
+    │   └── NonFiniteKV                  it computed keys or values that are no numbers
     ├── StorageError            exit 1   the device under a file failed: full, read-only, gone, slow
     └── PartialInput            exit 6   something was skipped and --strict was given
 
@@ -93,6 +94,10 @@ class ModelError(KVError):
 
 class ModelRefused(ModelError):
     """The architecture cannot be served from position-free pages; the message names the reason."""
+
+
+class NonFiniteKV(ModelError):
+    """The model, or the device under it, computed keys or values that are no numbers."""
 
 
 class StorageError(KVError):

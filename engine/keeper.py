@@ -15,6 +15,7 @@ from engine.lookup import PageLookup
 from engine.sequence import Sequence
 from engine.telemetry import Phase, Telemetry
 from engine.tiers.disk import PageRun
+from engine.tiers.finite import require_finite_to_keep
 from engine.tiers.plan import DiskPlace
 from engine.types import KVGeometry, Part, SegmentId
 
@@ -141,4 +142,6 @@ class Keeper:
         page = np.array(self._memory.host.bytes_of(slot))
         token_bytes = geometry.head_dim * geometry.itemsize
         page.reshape(-1, geometry.page_tokens, token_bytes)[:, used:] = 0
+        where = f"keys or values of the last {used} tokens"
+        require_finite_to_keep(page.data, geometry.dtype, where)
         return page.data

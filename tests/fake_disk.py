@@ -31,6 +31,7 @@ class FakeDisk:
     """A session file in memory whose calls can be held up and can fail."""
 
     path: Path = Path("fake.kv")
+    geometry: KVGeometry = GEOMETRY
     before: Callable[[Call], None] = lambda call: None
     pages: dict[tuple[int, Part, int, int], bytes] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)

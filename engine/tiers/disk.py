@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.session import SessionFile, aligned_buffer
+from engine.tiers.finite import place, require_finite_to_keep, require_finite_to_serve
 from engine.tiers.host import block_aligned
 from engine.types import KVGeometry, Part, SegmentId
 
@@ -64,12 +65,22 @@ def read_run(
         Bytes read.
 
     Raises:
-        PageCorrupt: The bytes fail their checksum.
+        PageCorrupt: The bytes fail their checksum, or are not numbers.
         StorageError: The device failed.
     """
     memory = into.bytes_of(first, run.num_pages)
-    file.read_pages(run.segment, half, layer, run.first, run.num_pages, memory)
+    read_slices(file, run, half, layer, memory)
     return len(memory)
+
+
+def read_slices(
+    file: SessionFile, run: PageRun, half: Part, layer: int, memory: memoryview
+) -> None:
+    """As `read_run`, into any memory."""
+    file.read_pages(run.segment, half, layer, run.first, run.num_pages, memory)
+    geometry = file.geometry
+    page = run.segment * geometry.pages_per_segment + run.first
+    require_finite_to_serve(memory, geometry.dtype, place(file.path, page, half, layer))
 
 
 def write_run(file: SessionFile, run: PageRun, half: Part, layer: int, source: PageBuffer) -> int:
@@ -79,8 +90,13 @@ def write_run(file: SessionFile, run: PageRun, half: Part, layer: int, source: P
         Bytes written.
 
     Raises:
+        NonFiniteKV: They are not numbers.
         StorageError: The device failed or is full.
     """
-    memory = source.bytes_of(0, run.num_pages)
+    memory, geometry = source.bytes_of(0, run.num_pages), file.geometry
+    first = run.segment * geometry.segment_tokens + run.first * geometry.page_tokens
+    last = first + run.num_pages * geometry.page_tokens - 1
+    where = f"{half.name.lower()} of layer {layer}, tokens {first:,} to {last:,},"
+    require_finite_to_keep(memory, geometry.dtype, where)
     file.write_pages(run.segment, half, layer, run.first, memory)
     return len(memory)

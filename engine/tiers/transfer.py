@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engine.session import SessionFile
 from engine.telemetry import Link, Phase, Telemetry
-from engine.tiers.disk import PageBuffer, PageRun, read_run
+from engine.tiers.disk import PageBuffer, PageRun, read_run, read_slices
 from engine.tiers.extents import cut_run, pages_per_read
 from engine.tiers.io_state import IOState
 from engine.tiers.plan import DiskPlace
@@ -165,7 +165,7 @@ class Transfer:
             for half, memory in zip(Part, halves, strict=True):
                 self.writes.settle(run.segment)
                 with self._telemetry.busy(Link.DISK_TO_HOST):
-                    self._file.read_pages(run.segment, half, layer, run.first, 1, memory)
+                    read_slices(self._file, run, half, layer, memory)
                 self._telemetry.count_read(len(memory))
 
     def _start(self, job: ReadJob, buffer: StreamBuffer, *, is_ahead: bool) -> _Flight:

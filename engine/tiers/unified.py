@@ -22,6 +22,7 @@ from torch import Tensor
 
 from engine.session import PageMap, PageSlices, SessionFile
 from engine.telemetry import Phase, Telemetry
+from engine.tiers.finite import place, require_finite_to_serve
 from engine.tiers.transfer import ReadJob, StreamBuffer, Transfer
 from engine.types import KVGeometry, Part, SegmentId
 
@@ -140,9 +141,17 @@ class UnifiedTransfer(Transfer):
             waiting = self._telemetry.phase(Phase.READ) if missing else nullcontext()
             with waiting:
                 memory = self._map.read(slices, is_present=was_present)
+            if not was_present:
+                self._require_finite(memory, slices)
             self._use(slices)
             part.put(slices.part, first, self._tensor(memory, slices), was_present=was_present)
         return part
+
+    def _require_finite(self, memory: memoryview, slices: PageSlices) -> None:
+        geometry = self._geometry
+        first = slices.segment * geometry.pages_per_segment + slices.first_page
+        where = place(self._file.path, first, slices.part, slices.layer)
+        require_finite_to_serve(memory, geometry.dtype, where)
 
     def _tensor(self, memory: memoryview, slices: PageSlices) -> Tensor:
         geometry = self._geometry
