@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
+from kvcli import housekeeping
 from kvcli.failures import Failure, explain
 from kvcli.options import ANSWER, MEMORY, MODEL, OUTPUT, READING, SESSION, RunOptions, takes_options
 from kvcli.output import Interrupted, Output
@@ -65,7 +66,8 @@ def _root(
         typer.echo(ctx.get_help())
         raise typer.Exit
     settings = load_settings(config_path())
-    names = [info.callback.__name__ for info in app.registered_commands if info.callback]
+    commands = app.registered_commands
+    names = [info.name or info.callback.__name__ for info in commands if info.callback]
     ctx.default_map = {**dict.fromkeys(names, settings), "bench": {"evict": settings}}
 
 
@@ -155,16 +157,7 @@ def inspect(paths: Paths, options: RunOptions) -> None:
     inspect.run(options, tuple(paths))
 
 
-@app.command()
-@takes_options(OUTPUT)
-def verify(
-    session_file: Annotated[Path, typer.Argument(metavar="S.kv", help="A session file.")],
-    options: RunOptions,
-) -> None:
-    """Read a whole session file and name what is damaged."""
-    from kvcli.commands import verify
-
-    verify.run(options, session_file)
+app.registered_commands += housekeeping.commands.registered_commands
 
 
 @app.command()

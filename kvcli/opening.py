@@ -42,6 +42,7 @@ from kvcli.options import RunOptions
 from kvcli.output import Output
 from kvcli.prometheus import PrometheusServer
 from kvcli.prompts import Prompt, PromptBuilder
+from kvcli.recent_sessions import remember_session
 from kvcli.results import Skipped, Timings
 from kvcli.run import Run
 from kvcli.sizes import format_size
@@ -101,6 +102,8 @@ def start(
         engine.commit(
             conversation.sequence, spans=prompt.source_map.to_json(), notes=notes.to_json()
         )
+        if session is not None:
+            remember_session(session)
         return Run(
             options, watched.output, watched.telemetry,
             dashboard=_show(options, watched, model, file, stack),
@@ -145,6 +148,7 @@ def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) ->
         )  # fmt: skip
         _set_choices(conversation, options)
         _say_plan(watched.output, engine, len(sequence.token_ids), True, mode, work)
+        remember_session(session)
         return Run(
             options, watched.output, watched.telemetry,
             dashboard=_show(options, watched, model, file, stack),

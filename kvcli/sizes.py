@@ -55,6 +55,18 @@ def format_clock(seconds: float) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
+def format_ago(seconds: float) -> str:
+    """Write how long ago something was, in one unit: `just now`, `12 min ago`, `3 days ago`."""
+    minutes, hours, days = int(seconds / 60), int(seconds / 3600), int(seconds / 86400)
+    if minutes < 1:
+        return "just now"
+    if hours < 1:
+        return f"{minutes} min ago"
+    if days < 1:
+        return f"{hours} h ago"
+    return f"{days} day{'' if days == 1 else 's'} ago"
+
+
 def format_about(seconds: float) -> str:
     """Write an estimate no finer than it can be: `about 5 s`, `about 12 min`, `about 3.5 h`."""
     if seconds < 90:

@@ -5,9 +5,11 @@ nor the tiers.
 """
 
 from engine.session.attachments import Attachment
+from engine.session.copying import compact_session, copy_session
 from engine.session.format import Identity, aligned_buffer
 from engine.session.page_map import PageMap, PageSlices
 from engine.session.reader import SessionReader
+from engine.session.removal import remove_session, require_unwritten
 from engine.session.summary import SessionSummary, describe
 from engine.session.verification import Fault, Verified, verify
 from engine.session.writer import SessionFile
@@ -23,6 +25,10 @@ __all__ = [
     "SessionSummary",
     "Verified",
     "aligned_buffer",
+    "compact_session",
+    "copy_session",
     "describe",
+    "remove_session",
+    "require_unwritten",
     "verify",
 ]

@@ -25,6 +25,7 @@ class Birth:
     path: Path
     fd: int
     overwrite: bool
+    is_held: bool
 
     def publish(self) -> None:
         """Give the file its name, durably.
@@ -34,7 +35,7 @@ class Birth:
             SessionLocked: The file to be replaced is in use.
             StorageError: The folder refused.
         """
-        require_free(self.path, overwrite=self.overwrite)
+        require_free(self.path, overwrite=self.overwrite, is_held=self.is_held)
         try:
             os.rename(self.temporary, self.path)
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -50,26 +51,31 @@ class Birth:
         self.temporary.unlink(missing_ok=True)
 
 
-def begin(path: Path, *, overwrite: bool) -> Birth:
-    """Make the hidden file, mode 0600, that will become `path`.
+def begin(path: Path, *, overwrite: bool, is_held: bool = False) -> Birth:
+    """Make the hidden file, mode 0600, that will become `path`; arguments as for `require_free`.
 
     Raises:
         ConfigError: `path` exists and may not be replaced.
         SessionLocked: The file to be replaced is in use.
         StorageError: The folder is missing, read-only or full.
     """
-    require_free(path, overwrite=overwrite)
+    require_free(path, overwrite=overwrite, is_held=is_held)
     prefix = f".{path.name}."
     try:
         _sweep(path.parent, prefix)
         fd, name = tempfile.mkstemp(prefix=prefix, suffix=".tmp", dir=path.parent)
     except OSError as error:
         raise storage_error(path.parent, error) from error
-    return Birth(Path(name), path, fd, overwrite)
+    return Birth(Path(name), path, fd, overwrite, is_held)
 
 
-def require_free(path: Path, *, overwrite: bool) -> None:
+def require_free(path: Path, *, overwrite: bool, is_held: bool = False) -> None:
     """Refuse a name that a new session may not take.
+
+    Args:
+        path: The name.
+        overwrite: Whether a session may be replaced.
+        is_held: Whether it is the caller who holds that session.
 
     Raises:
         ConfigError: It is a folder, no session file, or replacing was not asked for.
@@ -90,7 +96,8 @@ def require_free(path: Path, *, overwrite: bool) -> None:
                 f"{path}: exists and is not a session file, so it is not replaced",
                 "Choose another name for the session.",
             )
-        lock_file(path, fd, Access.WRITE)
+        if not is_held:
+            lock_file(path, fd, Access.WRITE)
     finally:
         os.close(fd)
 

@@ -62,7 +62,13 @@ class SessionFile(SessionReader):
 
     @classmethod
     def create(
-        cls, path: Path, identity: Identity, geometry: KVGeometry, *, overwrite: bool = False
+        cls,
+        path: Path,
+        identity: Identity,
+        geometry: KVGeometry,
+        *,
+        overwrite: bool = False,
+        is_held: bool = False,
     ) -> Self:
         """Start a new session; nothing appears under `path` before the first commit.
 
@@ -71,13 +77,14 @@ class SessionFile(SessionReader):
             identity: What the KV is computed with.
             geometry: The shape of the KV.
             overwrite: Whether the first commit may replace a session file at `path`.
+            is_held: Whether the caller holds that file open, alone.
 
         Raises:
             ConfigError: `path` exists and may not be replaced.
             SessionLocked: The file to be replaced is in use.
             StorageError: The folder is missing, read-only or full.
         """
-        birth = publish.begin(path, overwrite=overwrite)
+        birth = publish.begin(path, overwrite=overwrite, is_held=is_held)
         try:
             file = BlockFile(path, birth.fd, Access.WRITE)
         except BaseException:

@@ -1,0 +1,119 @@
+"""A session written anew: all of it, checked on the way, and nothing that no commit refers to.
+
+Owns copies and compaction. Notes and attachments of earlier commits leave nothing behind in the new
+file, which has an id of its own. The old file is only read, and a copy that does not come to its
+end leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.errors import AttachmentCorrupt
+from engine.session.format import aligned_buffer
+from engine.session.reader import SessionReader
+from engine.session.writer import SessionFile
+from engine.types import Part, SegmentId
+
+OnProgress = Callable[[int, int], None]
+"""Is given KV bytes done and in all; may raise to stop."""
+
+
+def copy_session(source: SessionReader, target: Path, on_progress: OnProgress) -> tuple[str, ...]:
+    """Write what a session holds into a new file of its own.
+
+    Args:
+        source: An open session.
+        target: The new file's name.
+        on_progress: Called at least once.
+
+    Returns:
+        Names of attachments that were damaged and are done without.
+
+    Raises:
+        PageCorrupt: A page fails its checksum; a copy is whole or is not made.
+        ConfigError: `target` exists.
+        StorageError: The disk is full or failed.
+    """
+    with SessionFile.create(target, source.identity, source.geometry) as copy:
+        return _fill(source, copy, on_progress)
+
+
+def compact_session(path: Path, on_progress: OnProgress) -> tuple[str, ...]:
+    """Put a copy of a session, without what no commit refers to, in its place.
+
+    The session is held alone meanwhile, and replaced in one step at the end: whatever happens
+    before leaves it as it was.
+
+    Args:
+        path: The session.
+        on_progress: Called at least once.
+
+    Returns:
+        As for `copy_session`.
+
+    Raises:
+        SessionLocked: The session is in use.
+        PageCorrupt: A page fails its checksum.
+        StorageError: The disk is full or failed.
+    """
+    place = path.resolve()  # a link to a session stays one
+    with (
+        SessionFile.open(path, writable=True) as source,
+        SessionFile.create(
+            place, source.identity, source.geometry, overwrite=True, is_held=True
+        ) as copy,
+    ):
+        return _fill(source, copy, on_progress)
+
+
+def _fill(source: SessionReader, copy: SessionFile, on_progress: OnProgress) -> tuple[str, ...]:
+    geometry = source.geometry
+    pages = source.kv_tokens // geometry.page_tokens
+    copy.free_space_check(pages * geometry.page_bytes)
+    _copy_pages(source, copy, pages, on_progress)
+    lost = _copy_attachments(source, copy)
+    tail = None
+    if source.tail_tokens:
+        tail = aligned_buffer(geometry.page_bytes)
+        source.read_tail(tail)
+    copy.commit(
+        kv_tokens=source.kv_tokens,
+        token_ids=source.token_ids,
+        spans=source.spans,
+        notes=source.notes,
+        tail=tail,
+    )
+    return lost
+
+
+def _copy_pages(
+    source: SessionReader, copy: SessionFile, pages: int, on_progress: OnProgress
+) -> None:
+    geometry = source.geometry
+    buffer = aligned_buffer(geometry.slice_bytes)
+    done, total = 0, pages * geometry.page_bytes
+    on_progress(done, total)
+    for segment in range(geometry.num_segments(pages * geometry.page_tokens)):
+        count = min(geometry.pages_per_segment, pages - segment * geometry.pages_per_segment)
+        part_of_buffer = buffer[: count * geometry.page_slice_bytes]
+        for part in Part:
+            for layer in range(geometry.num_layers):
+                where = SegmentId(segment), part, layer, 0
+                source.read_pages(*where, count, part_of_buffer)
+                copy.write_pages(*where, part_of_buffer)
+                done += len(part_of_buffer)
+                on_progress(done, total)
+
+
+def _copy_attachments(source: SessionReader, copy: SessionFile) -> tuple[str, ...]:
+    lost = set()
+    for attachment in source.attachments:
+        try:
+            data = source.read_attachment(attachment)
+        except AttachmentCorrupt:
+            lost.add(attachment.name)
+        else:
+            copy.attach(attachment.name, data, attachment.meta)
+    return tuple(sorted(lost))
