@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+STEP_TOKENS = 1024
+"""Tokens of a prefill step unless another number is given."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -18,7 +21,7 @@ class EngineConfig:
     """Budget for everything the engine holds in RAM, bytes: tiers, buffers, queues."""
     device_bytes: int | None = None
     """Cap of the device tier, bytes; None: as much as the budget allows."""
-    step_tokens: int = 1024
+    step_tokens: int = STEP_TOKENS
     """Tokens computed in one prefill step; a multiple of the segment size."""
     part_tokens: int = 2048
     """Keys attended to in one call; a multiple of the segment size."""

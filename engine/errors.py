@@ -10,7 +10,9 @@
     │   ├── IdentityMismatch             other model, tokenizer, dtype, ...: names the field
     │   ├── PageCorrupt                  bytes that fail their checksum; never served
     │   ├── AttachmentCorrupt            the same of bytes beside the KV; done without
-    │   └── SessionLocked                another process is writing it
+    │   ├── SessionLocked                another process is writing it
+    │   ├── BaseMissing                  the session that a fork shares pages with is not there
+    │   └── BaseNeeded                   a fork needs its pages, so it must stay as it is
     ├── ModelError              exit 1   a model cannot be found, fetched or loaded
     │   ├── ModelRefused                 an architecture that position-free pages cannot serve
     │   └── NonFiniteKV                  it computed keys or values that are no numbers
@@ -86,6 +88,14 @@ class AttachmentCorrupt(SessionError):
 
 class SessionLocked(SessionError):
     """Another process holds the file for writing."""
+
+
+class BaseMissing(SessionError):
+    """The session that a fork shares pages with is not there, or is another one."""
+
+
+class BaseNeeded(SessionError):
+    """Forks need the pages of a session: it can be neither removed nor written anew."""
 
 
 class ModelError(KVError):

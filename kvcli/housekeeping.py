@@ -58,6 +58,19 @@ def compact(
 
 @commands.command()
 @takes_options(OUTPUT)
+def fork(
+    session_file: SessionPath,
+    target: Annotated[Path, typer.Argument(metavar="NEW.kv", help="The session to make.")],
+    options: RunOptions,
+) -> None:
+    """Start another session on the same documents; it shares their pages and costs kilobytes."""
+    from kvcli.commands import fork
+
+    fork.run(options, session_file, target=target)
+
+
+@commands.command()
+@takes_options(OUTPUT)
 def export(
     session_file: SessionPath,
     target: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make.")],

@@ -6,6 +6,7 @@ nor the tiers.
 
 from engine.session.attachments import Attachment
 from engine.session.copying import compact_session, copy_session
+from engine.session.forking import fork_session
 from engine.session.format import Identity, aligned_buffer
 from engine.session.page_map import PageMap, PageSlices
 from engine.session.reader import SessionReader
@@ -28,6 +29,7 @@ __all__ = [
     "compact_session",
     "copy_session",
     "describe",
+    "fork_session",
     "remove_session",
     "require_unwritten",
     "verify",

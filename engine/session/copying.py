@@ -1,8 +1,8 @@
 """A session written anew: all of it, checked on the way, and nothing that no commit refers to.
 
-Owns copies and compaction. Notes and attachments of earlier commits leave nothing behind in the new
-file, which has an id of its own. The old file is only read, and a copy that does not come to its
-end leaves no trace.
+Owns copies and compaction; a fork is copied with all that it has from its base. Notes and
+attachments of earlier commits leave nothing behind in the new file, which has an id of its own. The
+old file is only read, and a copy that does not come to its end leaves no trace.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from engine.errors import AttachmentCorrupt
 from engine.session.format import aligned_buffer
 from engine.session.reader import SessionReader
+from engine.session.removal import require_no_forks
 from engine.session.writer import SessionFile
 from engine.types import Part, SegmentId
 
@@ -55,17 +56,17 @@ def compact_session(path: Path, on_progress: OnProgress) -> tuple[str, ...]:
 
     Raises:
         SessionLocked: The session is in use.
+        BaseNeeded: Forks have pages from it.
         PageCorrupt: A page fails its checksum.
         StorageError: The disk is full or failed.
     """
     place = path.resolve()  # a link to a session stays one
-    with (
-        SessionFile.open(path, writable=True) as source,
-        SessionFile.create(
+    with SessionFile.open(path, writable=True) as source:
+        require_no_forks(path, bytes.fromhex(source.uuid), source.forks)
+        with SessionFile.create(
             place, source.identity, source.geometry, overwrite=True, is_held=True
-        ) as copy,
-    ):
-        return _fill(source, copy, on_progress)
+        ) as copy:
+            return _fill(source, copy, on_progress)
 
 
 def _fill(source: SessionReader, copy: SessionFile, on_progress: OnProgress) -> tuple[str, ...]:

@@ -17,7 +17,10 @@ import xxhash
 from engine.errors import IdentityMismatch, NotASession
 from engine.types import KVGeometry, Part
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""The newest version that is read and written."""
+PLAIN_VERSION: Final = 1
+"""Of files that refer to no other, and need nothing of what version 2 added."""
 BLOCK: Final = 4096
 SUPERBLOCK_COPIES: Final = ((0, 2048), (4096, 6144))
 """Offsets of the two copies of each of the two superblocks; each copy fits one 512-byte sector."""
@@ -132,9 +135,9 @@ class Superblock:
     record: RecordRef
     data_end: int
     """First file offset that this commit does not use."""
-    read_version: int = FORMAT_VERSION
+    read_version: int = PLAIN_VERSION
     """A reader of a lower version must refuse the file."""
-    write_version: int = FORMAT_VERSION
+    write_version: int = PLAIN_VERSION
     """A writer of a lower version must refuse the file."""
 
     def pack(self) -> bytes:

@@ -79,7 +79,10 @@ class Journal:
         self._barrier()
         # Until the state has followed, file and memory may disagree: an error leaves it at that.
         self._broken = True
-        self._write_root(Superblock(record.uuid, record.generation, ref, ref.end), birth)
+        version = state.format_version
+        self._write_root(
+            Superblock(record.uuid, record.generation, ref, ref.end, version, version), birth
+        )
         self._file.sync()
         if birth is not None:
             birth.publish()

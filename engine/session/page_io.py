@@ -11,6 +11,7 @@ from pathlib import Path
 from engine.errors import PageCorrupt
 from engine.session.block_file import BlockFile
 from engine.session.format import page_checksum
+from engine.session.lineage import home_of
 from engine.session.state import SessionState
 from engine.types import KVGeometry, Part, SegmentId
 
@@ -27,11 +28,14 @@ def read_pages(
 ) -> None:
     """Read consecutive page slices of one part and layer of a segment, and check them.
 
+    A segment that a fork has from its base is read there.
+
     Raises:
         PageCorrupt: A slice fails its checksum or lies behind the end of the file.
         StorageError: The device failed.
     """
     assert len(into) == num_pages * state.geometry.page_slice_bytes
+    file, state = home_of(file, state, segment)
     extent = state.segments.extent(segment)
     assert extent is not None
     offset = extent + state.segments.layout.page_offset(part, layer, first_page)
@@ -53,7 +57,7 @@ def check_pages(
 
     Args:
         path: The file, for the message.
-        state: Has their checksums.
+        state: Has their checksums; of the file that has the segment.
         segment: Index of the segment.
         part: Keys or values.
         layer: Layer index.

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from engine.errors import ConfigError
 from engine.session.block_file import BlockFile, storage_error
 from engine.session.format import BLOCK, align_up
+from engine.session.lineage import home_of
 from engine.session.page_io import check_pages
 from engine.session.state import SessionState
 from engine.types import Part, SegmentId
@@ -51,6 +52,9 @@ class PageSlices:
 
 @dataclass(slots=True)
 class _Mapping:
+    file: BlockFile
+    state: SessionState
+    """Of the file that has the segment: a fork's base has some."""
     memory: mmap.mmap
     address: int
     checked: NDArray[np.bool_]
@@ -123,7 +127,7 @@ class PageMap:
         if not (is_present and checked.all()):
             checked[:] = False
             check_pages(
-                self._file.path, self._state, slices.segment, slices.part, slices.layer,
+                mapping.file.path, mapping.state, slices.segment, slices.part, slices.layer,
                 slices.first_page, data, len(data),
             )  # fmt: skip
             checked[:] = True
@@ -139,13 +143,14 @@ class PageMap:
     def _mapping(self, segment: SegmentId) -> _Mapping:
         mapping = self._mappings.get(segment)
         if mapping is None:
-            segments, geometry = self._state.segments, self._state.geometry
-            extent = segments.extent(segment)
+            geometry = self._state.geometry
+            file, state = home_of(self._file, self._state, segment)
+            extent = state.segments.extent(segment)
             assert extent is not None
-            memory = self._file.map(extent, segments.layout.segment_stride)
+            memory = file.map(extent, state.segments.layout.segment_stride)
             address = np.frombuffer(memory, np.uint8).ctypes.data
             shape = (len(Part), geometry.num_layers, geometry.pages_per_segment)
-            mapping = _Mapping(memory, address, np.zeros(shape, np.bool_))
+            mapping = _Mapping(file, state, memory, address, np.zeros(shape, np.bool_))
             self._mappings[segment] = mapping
         return mapping
 

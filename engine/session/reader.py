@@ -6,6 +6,7 @@ safe from several threads; `close` is not, so stop the readers first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +19,7 @@ from engine.session import page_io
 from engine.session.attachments import Attachment, read_attachment
 from engine.session.block_file import BlockFile
 from engine.session.format import Identity
+from engine.session.lineage import BaseRef, home_of, place_of
 from engine.session.page_map import PageMap
 from engine.session.state import SessionState
 from engine.types import KVGeometry, Part, SegmentId
@@ -89,7 +91,25 @@ class SessionReader:
     @property
     def attachments(self) -> tuple[Attachment, ...]:
         """Bytes beside the KV that were committed, in the order in which they were written."""
-        return tuple(self._state.attachments)
+        return tuple(self._state.all_attachments())
+
+    @property
+    def base(self) -> BaseRef | None:
+        """The session that this one has its first segments from, if it is a fork."""
+        return None if self._state.base is None else self._state.base.ref
+
+    def as_base(self, fork: Path, num_segments: int) -> BaseRef:
+        """What a fork at that path has to know of this session, for so many segments from here."""
+        state = self._state
+        assert state.head is not None, "only what is committed can be shared"
+        assert 0 <= num_segments <= state.kv_tokens // state.geometry.segment_tokens
+        where = place_of(self.path, fork.parent)
+        return BaseRef(state.uuid, state.generation, state.head, num_segments, **where)
+
+    @property
+    def forks(self) -> list[dict[str, Any]]:
+        """Where files were made that have pages from this one. Not to be changed."""
+        return self._state.forks
 
     @property
     def direct(self) -> bool:
@@ -99,7 +119,7 @@ class SessionReader:
     @property
     def bytes_read(self) -> int:
         """Bytes read from the file so far."""
-        return self._file.bytes_read
+        return sum(file.bytes_read for file in self._files())
 
     @property
     def bytes_written(self) -> int:
@@ -113,7 +133,17 @@ class SessionReader:
 
     def has_page(self, page_index: int) -> bool:
         """Whether a full page, counted from the start, is in the file, committed or not."""
-        return self._state.segments.is_complete(page_index)
+        segment = page_index // self.geometry.pages_per_segment
+        _, state = home_of(self._file, self._state, segment)
+        return state.segments.is_complete(page_index)
+
+    def _files(self) -> Iterator[BlockFile]:
+        """The file, its base, that one's base, and so on."""
+        yield self._file
+        state = self._state
+        while state.base is not None:
+            yield state.base.file
+            state = state.base.state
 
     def read_pages(
         self,
@@ -171,7 +201,11 @@ class SessionReader:
             AttachmentCorrupt: It fails its checksum; to be done without.
             StorageError: The device failed.
         """
-        return read_attachment(self._file, self._state.uuid, attachment)
+        file, state = self._file, self._state
+        while not any(attachment is own for own in state.attachments):
+            assert state.base is not None, "an attachment of another session"
+            file, state = state.base.file, state.base.state
+        return read_attachment(file, state.uuid, attachment)
 
     def free_space_check(self, bytes_needed: int) -> None:
         """Refuse work that cannot fit.
@@ -188,7 +222,8 @@ class SessionReader:
 
     def close(self) -> None:
         """Release the file. May be called again; no other method may."""
-        self._file.close()
+        for file in self._files():
+            file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -207,6 +207,8 @@ def _decode_extra(data: bytes) -> dict[str, Any]:
         isinstance(extra, dict)
         and isinstance(extra.get("spans", []), list)
         and isinstance(extra.get("notes", {}), dict)
+        and isinstance(forks := extra.get("forks", []), list)
+        and all(isinstance(fork, dict) for fork in forks)
     )
     if not sound:
         raise NotASession("a record's JSON has the wrong shape")

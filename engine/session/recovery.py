@@ -7,11 +7,14 @@ the file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from engine.errors import NotASession, PageCorrupt, UnsupportedVersion
-from engine.session.block_file import BlockFile
+from engine.session.block_file import Access, BlockFile
 from engine.session.format import (
     DATA_START,
     FORMAT_VERSION,
@@ -22,6 +25,7 @@ from engine.session.format import (
     align_up,
     aligned_buffer,
 )
+from engine.session.lineage import Base, BaseRef, find_base
 from engine.session.page_io import read_tail
 from engine.session.record import Record, decode
 from engine.session.state import SessionState
@@ -50,6 +54,28 @@ class Recovery:
         return "; ".join((*self.damage, "nothing is lost")) if self.damage else ""
 
 
+@contextmanager
+def recovered(
+    path: Path, access: Access, *, thorough: bool = False
+) -> Iterator[tuple[BlockFile, Recovery]]:
+    """Open a file at its newest whole commit for a while; see `recover`.
+
+    Raises:
+        SessionLocked: Another process holds it in a way that excludes `access`.
+        BaseMissing: It is a fork, and its base is not there.
+    """
+    file = BlockFile.open(path, access)
+    try:
+        found = recover(file, thorough=thorough)
+        try:
+            yield file, found
+        finally:
+            if found.state.base is not None:
+                found.state.base.close()
+    finally:
+        file.close()
+
+
 def recover(file: BlockFile, *, thorough: bool = False) -> Recovery:
     """Open the newest whole commit.
 
@@ -59,6 +85,7 @@ def recover(file: BlockFile, *, thorough: bool = False) -> Recovery:
 
     Raises:
         NotASession: No commit can be opened; the message says why.
+        BaseMissing: It is a fork, and its base is not there.
         UnsupportedVersion: The newest commit was written by a newer kvcli.
         StorageError: The device failed.
     """
@@ -73,7 +100,7 @@ def recover(file: BlockFile, *, thorough: bool = False) -> Recovery:
             )
         try:
             records, record_damage = _read_chain(file, root, thorough=thorough)
-            state = SessionState.from_records(records)
+            state = _fold(file, records)
         except NotASession as fault:
             reasons.append(f"generation {root.generation} is damaged: {fault.message}")
             continue
@@ -82,6 +109,40 @@ def recover(file: BlockFile, *, thorough: bool = False) -> Recovery:
             reasons.append(f"{roots.dead}, a later commit may be lost")
         return _opened(file, state, root, (*roots.damage, *record_damage), reasons)
     raise NotASession(f"{file.path}: no commit can be opened: {'; '.join(reasons)}", _RESTORE)
+
+
+def _fold(file: BlockFile, records: list[tuple[Record, RecordRef]]) -> SessionState:
+    """Add the records up; a fork's base is opened for it."""
+    entry = records[0][0].extra.get("base")
+    if entry is None:
+        return SessionState.from_records(records)
+    base = open_base(file.path, BaseRef.from_json(entry))
+    try:
+        return SessionState.from_records(records, base)
+    except BaseException:
+        base.close()
+        raise
+
+
+def open_base(fork: Path, ref: BaseRef) -> Base:
+    """Open the base of a fork, wherever it is.
+
+    Raises:
+        BaseMissing: It is not there, or damaged.
+        StorageError: The device failed.
+    """
+    return find_base(fork, ref, lambda path: _open_base(path, ref))
+
+
+def _open_base(path: Path, ref: BaseRef) -> Base:
+    file = BlockFile.open(path, Access.PEEK)
+    try:
+        root = Superblock(ref.uuid, ref.generation, ref.record, ref.record.end)
+        records, _ = _read_chain(file, root, thorough=False)
+        return Base(ref, file, _fold(file, records))
+    except BaseException:
+        file.close()
+        raise
 
 
 def _opened(

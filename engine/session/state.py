@@ -17,11 +17,14 @@ from engine.errors import NotASession
 from engine.session.attachments import Attachment, attachments_of
 from engine.session.format import (
     DATA_START,
+    FORMAT_VERSION,
+    PLAIN_VERSION,
     Identity,
     RecordRef,
     geometry_from_json,
     identity_from_json,
 )
+from engine.session.lineage import Base
 from engine.session.record import Record, Tail, no_u32
 from engine.session.segments import SegmentTable
 from engine.types import KVGeometry
@@ -47,24 +50,57 @@ class SessionState:
     spans: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     attachments: list[Attachment] = field(default_factory=list)
+    """Of this file alone; see `all_attachments`."""
+    base: Base | None = None
+    """Has the first segments of a fork."""
+    forks: list[dict[str, Any]] = field(default_factory=list)
+    """Where files were made that have their first segments from this one."""
 
     def __post_init__(self) -> None:
         self.segments = SegmentTable(self.geometry)
+        if self.base is not None:
+            self._inherit(self.base)
         self.token_ids.setflags(write=False)
 
+    def _inherit(self, base: Base) -> None:
+        """Begin with all that the base says, and the KV of the segments that are shared."""
+        there = base.state
+        self.token_ids, self.notes = there.token_ids, there.notes
+        self.spans = list(there.spans)
+        self.kv_tokens = base.ref.num_segments * self.geometry.segment_tokens
+        self.committed_pages = self.kv_tokens // self.geometry.page_tokens
+
+    @property
+    def format_version(self) -> int:
+        """The version that a reader must know."""
+        return PLAIN_VERSION if self.base is None else FORMAT_VERSION
+
+    def all_attachments(self) -> list[Attachment]:
+        """Those of a fork's base first, for later ones take the place of earlier ones."""
+        before = [] if self.base is None else self.base.state.all_attachments()
+        return [*before, *self.attachments]
+
     @classmethod
-    def from_records(cls, records: Sequence[tuple[Record, RecordRef]]) -> SessionState:
+    def from_records(
+        cls, records: Sequence[tuple[Record, RecordRef]], base: Base | None = None
+    ) -> SessionState:
         """Fold a whole chain, oldest record first.
 
+        Args:
+            records: Of one file.
+            base: Of a fork.
+
         Raises:
-            NotASession: The records contradict each other.
+            NotASession: The records contradict each other or the base.
         """
         first = records[0][0]
-        state = cls(
-            first.uuid,
-            identity_from_json(first.extra.get("identity")),
-            geometry_from_json(first.extra.get("geometry")),
-        )
+        identity = identity_from_json(first.extra.get("identity"))
+        geometry = geometry_from_json(first.extra.get("geometry"))
+        if base is not None:
+            shared = base.ref.num_segments * geometry.segment_tokens
+            if base.state.geometry != geometry or shared > base.state.kv_tokens:
+                raise NotASession("the base has not what the header record says")
+        state = cls(first.uuid, identity, geometry, base=base)
         state.apply(records)
         return state
 
@@ -80,6 +116,7 @@ class SessionState:
         token_ids = np.concatenate([self.token_ids, *added]) if added else self.token_ids
         token_ids.setflags(write=False)
         spans, attachments = list(self.spans), list(self.attachments)
+        forks = list(self.forks)
         for record, ref in records:
             self.committed_pages = self.segments.adopt(
                 record.runs, record.checksums, self.committed_pages, ref.offset
@@ -87,11 +124,13 @@ class SessionState:
             spans += record.extra.get("spans", [])
             attachments += attachments_of(record.extra, ref.offset)
             self.notes = record.extra.get("notes", self.notes)
+            forks += record.extra.get("forks", [])
         record, self.head = records[-1]
         self.generation = record.generation
         self.kv_tokens = record.kv_tokens
         self.tail, self.tail_slots = record.tail, record.tail_slots
         self.token_ids, self.spans, self.attachments = token_ids, spans, attachments
+        self.forks = forks
         self._check()
 
     def drop_tail(self) -> int:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.session.block_file import Access, BlockFile
+from engine.session.block_file import Access
 from engine.session.format import Identity
-from engine.session.recovery import recover
+from engine.session.recovery import recovered
 from engine.types import KVGeometry
 
 
@@ -40,6 +40,10 @@ class SessionSummary:
     notes: dict[str, Any]
     recovered: str
     """What was damaged and what is lost, in one line; empty for a sound file."""
+    base: Path | None = None
+    """The session that a fork has its first segments from."""
+    base_tokens: int = 0
+    """Leading tokens whose KV lies there."""
 
 
 def describe(path: Path) -> SessionSummary:
@@ -50,10 +54,9 @@ def describe(path: Path) -> SessionSummary:
         UnsupportedVersion: Written by a newer kvcli.
         StorageError: Not permitted, or the device failed.
     """
-    file = BlockFile.open(path, Access.PEEK)
-    try:
-        found = recover(file)
-        state = found.state
+    with recovered(path, Access.PEEK) as (file, found):
+        state, base = found.state, found.state.base
+        base_segments = 0 if base is None else base.ref.num_segments
         return SessionSummary(
             path=path,
             uuid=state.uuid.hex(),
@@ -62,13 +65,13 @@ def describe(path: Path) -> SessionSummary:
             generation=state.generation,
             tokens=len(state.token_ids),
             kv_tokens=state.kv_tokens,
-            segments=len(state.segments),
+            segments=len(state.segments) + base_segments,
             spans=len(state.spans),
             file_bytes=file.size(),
             allocated_bytes=file.allocated(),
             kv_bytes=state.geometry.num_pages(state.kv_tokens) * state.geometry.page_bytes,
             notes=state.notes,
             recovered=found.summary,
+            base=None if base is None else base.file.path,
+            base_tokens=base_segments * state.geometry.segment_tokens,
         )
-    finally:
-        file.close()

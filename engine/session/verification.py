@@ -17,8 +17,9 @@ from engine.errors import AttachmentCorrupt, PageCorrupt, StorageError
 from engine.session.attachments import read_attachment
 from engine.session.block_file import Access, BlockFile
 from engine.session.format import aligned_buffer
+from engine.session.lineage import home_of
 from engine.session.page_io import corrupt, corrupt_pages, read_pages, read_tail
-from engine.session.recovery import recover
+from engine.session.recovery import recovered
 from engine.session.state import SessionState
 from engine.types import Part, SegmentId
 
@@ -75,9 +76,7 @@ def verify(path: Path, on_progress: Callable[[int, int], None]) -> Verified:
         SessionLocked: Another process is writing it.
         StorageError: Not permitted, or the device failed where no page lies.
     """
-    file = BlockFile.open(path, Access.READ)
-    try:
-        found = recover(file, thorough=True)
+    with recovered(path, Access.READ, thorough=True) as (file, found):
         faults = [Fault(f"{path}: {line}") for line in found.damage]
         if found.lost:
             faults.append(Fault(f"{path}: {found.lost}"))
@@ -93,10 +92,8 @@ def verify(path: Path, on_progress: Callable[[int, int], None]) -> Verified:
         if state.tail is not None:
             faults += _check_tail(file, state)
             on_progress(total, total)
-        attached = sum(attachment.num_bytes for attachment in state.attachments)
+        attached = sum(attachment.num_bytes for attachment in state.all_attachments())
         return Verified(pages, total + attached, (*faults, *_check_attachments(file, state)))
-    finally:
-        file.close()
 
 
 def _check_all(file: BlockFile, state: SessionState) -> Iterator[tuple[int, list[Fault]]]:
@@ -145,13 +142,14 @@ def _check(
     first_page = extent.segment * geometry.pages_per_segment
     num_pages = min(geometry.pages_per_segment, state.committed_pages - first_page)
     num_bytes = num_pages * geometry.page_slice_bytes
-    offset = state.segments.extent(extent.segment)
+    home, there = home_of(file, state, extent.segment)
+    offset = there.segments.extent(extent.segment)
     assert offset is not None
     into = buffer[: extent.count * stride]
     faults: list[Fault] = []
     places = [divmod(extent.first + at, geometry.num_layers) for at in range(extent.count)]
     try:
-        got = file.read(into, offset + extent.first * stride)
+        got = home.read(into, offset + extent.first * stride)
     except StorageError:
         for half, layer in places:
             faults += _check_one_by_one(
@@ -161,9 +159,9 @@ def _check(
     for at, (half, layer) in enumerate(places):
         data, begin = into[at * stride : at * stride + num_bytes], at * stride
         for page, is_cut in corrupt_pages(
-            state, extent.segment, Part(half), layer, 0, data, got - begin
+            there, extent.segment, Part(half), layer, 0, data, got - begin
         ):
-            error = corrupt(file.path, f"page {page}", Part(half), layer, cut=is_cut)
+            error = corrupt(home.path, f"page {page}", Part(half), layer, cut=is_cut)
             faults.append(Fault(error.message, page, Part(half), layer))
     return extent.count * num_bytes, faults
 
@@ -195,7 +193,8 @@ def _check_tail(file: BlockFile, state: SessionState) -> list[Fault]:
 
 
 def _check_attachments(file: BlockFile, state: SessionState) -> list[Fault]:
-    faults = []
+    base = state.base
+    faults = [] if base is None else _check_attachments(base.file, base.state)
     for attachment in state.attachments:
         try:
             read_attachment(file, state.uuid, attachment)

@@ -32,10 +32,12 @@ from engine.session.format import (
     page_checksum,
 )
 from engine.session.journal import Journal
+from engine.session.lineage import BaseRef
 from engine.session.page_io import tail_checksums
 from engine.session.reader import SessionReader
 from engine.session.record import Record, Tail
-from engine.session.recovery import recover
+from engine.session.recovery import Recovery, open_base, recover
+from engine.session.removal import require_replaceable
 from engine.session.state import SessionState
 from engine.types import KVGeometry, Part, SegmentId
 
@@ -69,6 +71,7 @@ class SessionFile(SessionReader):
         *,
         overwrite: bool = False,
         is_held: bool = False,
+        base: BaseRef | None = None,
     ) -> Self:
         """Start a new session; nothing appears under `path` before the first commit.
 
@@ -77,20 +80,32 @@ class SessionFile(SessionReader):
             identity: What the KV is computed with.
             geometry: The shape of the KV.
             overwrite: Whether the first commit may replace a session file at `path`.
-            is_held: Whether the caller holds that file open, alone.
+            is_held: Whether the caller holds that file open, alone, and knows of its forks.
+            base: The session that this one has its first segments from; it begins with all that
+                is said there.
 
         Raises:
             ConfigError: `path` exists and may not be replaced.
             SessionLocked: The file to be replaced is in use.
+            BaseNeeded: Forks have pages from the file to be replaced.
+            BaseMissing: The base is not there.
             StorageError: The folder is missing, read-only or full.
         """
+        if overwrite and not is_held:
+            require_replaceable(path)
         birth = publish.begin(path, overwrite=overwrite, is_held=is_held)
         try:
             file = BlockFile(path, birth.fd, Access.WRITE)
         except BaseException:
             birth.abandon()
             raise
-        state = SessionState(uuid4().bytes, identity, geometry)
+        try:
+            there = None if base is None else open_base(path, base)
+        except BaseException:
+            file.close()
+            birth.abandon()
+            raise
+        state = SessionState(uuid4().bytes, identity, geometry, base=there)
         return cls(file, state, data_end=DATA_START, birth=birth)
 
     @classmethod
@@ -103,11 +118,13 @@ class SessionFile(SessionReader):
 
         Raises:
             NotASession: Missing, foreign, or without a commit that can be opened.
+            BaseMissing: It is a fork, and its base is not there.
             UnsupportedVersion: Written by a newer kvcli.
             SessionLocked: Another process is writing it, or `writable` and somebody reads it.
             StorageError: Not permitted, or the device failed.
         """
         file = BlockFile.open(path, Access.WRITE if writable else Access.READ)
+        found: Recovery | None = None
         try:
             found = recover(file)
             if writable and found.root.write_version > FORMAT_VERSION:
@@ -120,6 +137,8 @@ class SessionFile(SessionReader):
                 file.truncate(found.append_at)
         except BaseException:
             file.close()
+            if found is not None and found.state.base is not None:
+                found.state.base.close()
             raise
         return cls(file, found.state, data_end=found.append_at, recovered=found.summary)
 
@@ -204,6 +223,7 @@ class SessionFile(SessionReader):
         spans: Sequence[Mapping[str, Any]] = (),
         notes: Mapping[str, Any] | None = None,
         tail: memoryview | None = None,
+        forks: Sequence[Mapping[str, str]] = (),
     ) -> None:
         """Make everything up to here durable; returns when it would survive a power loss.
 
@@ -215,6 +235,7 @@ class SessionFile(SessionReader):
             notes: JSON object, replaces the stored one; None keeps it.
             tail: The last, partial page as it lies at rest, `page_bytes` bytes, zero padded.
                 Needed whenever `kv_tokens` changes and does not end on a page border.
+            forks: Where files are made that refer to pages of this one, see `lineage.place_of`.
 
         Raises:
             StorageError: The disk is full or failed. The last commit is still whole. After a full
@@ -231,6 +252,10 @@ class SessionFile(SessionReader):
                 state.committed_pages, kv_tokens // self.geometry.page_tokens
             )
             extra = {} if state.generation else header_json(state.identity, state.geometry)
+            if not state.generation and state.base is not None:
+                extra["base"] = state.base.ref.to_json()
+            if forks:
+                extra["forks"] = [dict(fork) for fork in forks]
             if len(spans):
                 extra["spans"] = [dict(span) for span in spans]
             if notes is not None:

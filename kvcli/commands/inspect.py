@@ -182,6 +182,9 @@ def _session_facts(summary: SessionSummary) -> Iterable[tuple[str, Text | str]]:
         "file",
         (f"{format_size(summary.allocated_bytes)} on disk, {format_size(summary.kv_bytes)} of KV"),
     )
+    if summary.base is not None:
+        shared = f"{summary.base_tokens:,} tokens"
+        yield "base", clean(f"{summary.base} has the KV of the first {shared}")
     for name in ("mode", "turns"):
         if name in notes:
             yield name, clean(str(notes[name]))

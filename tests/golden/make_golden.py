@@ -1,8 +1,9 @@
-"""Writes `session_v1.kv`, the file that every later kvcli must still read.
+"""Writes the files that every later kvcli must still read, `session_v1.kv` and a fork of it.
 
-Run it only to add a file for a new format version: the old ones are frozen.
+Run it only to add a file for a new format version: the old ones are frozen. They are made in a
+folder of their own, for a fork names where its base is.
 
-    python tests/golden/make_golden.py tests/golden/session_v1.kv
+    python tests/golden/make_golden.py FOLDER
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import session_kit as kit
 
 from engine.session import SessionFile
+from engine.session.lineage import BaseRef
 
-GOLDEN = Path(__file__).with_name("session_v1.kv")
 UUID_V1 = UUID("6b766369-6c69-4731-8000-000000000001")
+UUID_V2 = UUID("6b766369-6c69-4732-8000-000000000002")
 
 
 def make(path: Path) -> None:
@@ -41,5 +43,24 @@ def make(path: Path) -> None:
         )
 
 
+def make_fork(base: Path, path: Path) -> None:
+    """A segment of the base, a page and a tail of its own; the base takes no note of it."""
+    with SessionFile.open(base, writable=False) as file:
+        found = file.as_base(path, num_segments=1)
+    ref = BaseRef(found.uuid, found.generation, found.record, 1, f"/nowhere/{base.name}", base.name)
+    with (
+        patch("engine.session.writer.uuid4", return_value=UUID_V2),
+        SessionFile.create(path, kit.IDENTITY, kit.SMALL, base=ref) as file,
+    ):
+        file.commit(kv_tokens=16)
+        kit.write_page(file, 4, salt=2)
+        file.commit(
+            token_ids=range(30, 33), kv_tokens=21, notes={"state": "forked"},
+            tail=kit.page(kit.SMALL, 5, 1).data,
+        )  # fmt: skip
+
+
 if __name__ == "__main__":
-    make(Path(sys.argv[1]))
+    folder = Path(sys.argv[1])
+    make(folder / "session_v1.kv")
+    make_fork(folder / "session_v1.kv", folder / "session_v2.kv")

@@ -11,6 +11,7 @@ import session_kit as kit
 from engine.session import SessionFile, describe, verify
 
 GOLDEN = Path(__file__).with_name("session_v1.kv")
+FORK = Path(__file__).with_name("session_v2.kv")
 
 
 def test_version_1_still_reads() -> None:
@@ -29,7 +30,23 @@ def test_version_1_still_reads() -> None:
     assert describe(GOLDEN).segments == 2
 
 
-def test_todays_writer_writes_version_1_byte_for_byte(tmp_path: Path) -> None:
+def test_version_2_still_reads() -> None:
+    with SessionFile.open(FORK, writable=False) as file:
+        assert (file.identity, file.geometry) == (kit.IDENTITY, kit.SMALL)
+        assert file.uuid == "6b7663696c6947328000000000000002"
+        assert (file.generation, file.kv_tokens, file.tail_tokens, file.recovered) == (2, 21, 1, "")
+        assert file.token_ids.tolist() == list(range(33))
+        assert file.spans == [{"path": "a.txt", "end": 30}, {"path": "b.txt", "end": 30}]
+        assert file.notes == {"state": "forked"}
+        for page in range(5):
+            salt = 2 if page == 4 else 0
+            assert np.array_equal(kit.read_page(file, page), kit.page(kit.SMALL, page, salt))
+        assert np.array_equal(kit.read_tail(file), kit.page(kit.SMALL, 5, 1))
+    assert verify(FORK, lambda done, total: None).faults == ()
+    assert describe(FORK).base == GOLDEN.resolve()
+
+
+def test_todays_writer_writes_both_versions_byte_for_byte(tmp_path: Path) -> None:
     """A change of the bytes is a change of the format: it needs a new version and a new file."""
     spec = importlib.util.spec_from_file_location(
         "make_golden", Path(__file__).with_name("make_golden.py")
@@ -37,5 +54,8 @@ def test_todays_writer_writes_version_1_byte_for_byte(tmp_path: Path) -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.make(tmp_path / "s.kv")
-    assert (tmp_path / "s.kv").read_bytes() == GOLDEN.read_bytes()
+    base, fork = tmp_path / GOLDEN.name, tmp_path / FORK.name
+    module.make(base)
+    module.make_fork(base, fork)
+    assert base.read_bytes() == GOLDEN.read_bytes()
+    assert fork.read_bytes() == FORK.read_bytes()
