@@ -10,7 +10,14 @@ import threading
 
 from engine.errors import StorageError
 from engine.session.block_file import BlockFile
-from engine.session.format import BLOCK, SUPERBLOCK_COPIES, RecordRef, Superblock, align_up
+from engine.session.format import (
+    BLOCK,
+    FORMAT_VERSION,
+    SUPERBLOCK_COPIES,
+    RecordRef,
+    Superblock,
+    align_up,
+)
 from engine.session.publish import Birth
 from engine.session.record import Record, encode
 from engine.session.state import SessionState
@@ -79,7 +86,7 @@ class Journal:
         self._barrier()
         # Until the state has followed, file and memory may disagree: an error leaves it at that.
         self._broken = True
-        version = state.format_version
+        version = max(state.format_version, FORMAT_VERSION if "rewind" in record.extra else 0)
         self._write_root(
             Superblock(record.uuid, record.generation, ref, ref.end, version, version), birth
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -69,6 +69,32 @@ class PageRun:
     num_pages: int
 
 
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """What a commit keeps of those before it: the entry `rewind` of its record."""
+
+    token_ids: int
+    """Leading token ids."""
+    spans: int
+    """Leading spans."""
+    kv_tokens: int
+    """Leading tokens whose KV stays; whole segments."""
+
+    @classmethod
+    def from_json(cls, entry: Any) -> Rewind:
+        """Read the entry.
+
+        Raises:
+            NotASession: A field is missing or no number.
+        """
+        names = [field.name for field in fields(cls)]
+        if not isinstance(entry, dict) or sorted(entry) != sorted(names):
+            raise NotASession("a record goes back to nowhere")
+        if not all(type(number) is int and number >= 0 for number in entry.values()):
+            raise NotASession("a record goes back to nowhere")
+        return cls(**entry)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tail:
     """The last, partially filled page of a commit, in one of two slots."""
@@ -98,7 +124,8 @@ class Record:
     checksums: NDArray[np.uint64] = field(default_factory=no_u64)
     """Of all pages of `runs`, `[page, part, layer]` flattened."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """JSON: "spans" added, "notes" as they are now, and the header fields in the first record."""
+    """JSON: "spans" added, "notes" as they are now, "rewind" if earlier commits are not kept whole,
+    and the header fields in the first record."""
 
 
 def encode(record: Record) -> bytes:

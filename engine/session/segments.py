@@ -56,6 +56,11 @@ class SegmentTable:
     def _empty(self, offset: int) -> _Segment:
         return _Segment(offset, np.zeros(self._shape, np.uint64), np.zeros(self._shape, np.bool_))
 
+    def drop_from(self, segment: int) -> None:
+        """Forget this segment and all behind it; their bytes stay in the file, for nobody."""
+        with self._lock:
+            self._segments = {each: s for each, s in self._segments.items() if each < segment}
+
     def forget(self, segment: int, part: Part, layer: int, pages: slice) -> None:
         """The slices are about to be overwritten: whatever they held is gone."""
         with self._lock:

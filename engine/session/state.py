@@ -7,7 +7,7 @@ succeeded. Knows no file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,13 @@ from engine.session.format import (
     identity_from_json,
 )
 from engine.session.lineage import Base
-from engine.session.record import Record, Tail, no_u32
+from engine.session.record import Record, Rewind, Tail, no_u32
 from engine.session.segments import SegmentTable
 from engine.types import KVGeometry
+
+
+def _joined(pieces: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +57,8 @@ class SessionState:
     """Of this file alone; see `all_attachments`."""
     base: Base | None = None
     """Has the first segments of a fork."""
+    was_rewound: bool = False
+    """Whether a commit went back to earlier tokens, which readers of version 1 do not know."""
     forks: list[dict[str, Any]] = field(default_factory=list)
     """Where files were made that have their first segments from this one."""
 
@@ -73,7 +79,7 @@ class SessionState:
     @property
     def format_version(self) -> int:
         """The version that a reader must know."""
-        return PLAIN_VERSION if self.base is None else FORMAT_VERSION
+        return FORMAT_VERSION if self.base is not None or self.was_rewound else PLAIN_VERSION
 
     def all_attachments(self) -> list[Attachment]:
         """Those of a fork's base first, for later ones take the place of earlier ones."""
@@ -110,14 +116,19 @@ class SessionState:
         Raises:
             NotASession: The records contradict each other or what is here.
         """
-        added = [record.token_ids for record, _ in records if len(record.token_ids)]
         # Commits of a long document add pages and no tokens: copied each time, a million of them
         # leave holes of megabytes in the C heap.
-        token_ids = np.concatenate([self.token_ids, *added]) if added else self.token_ids
-        token_ids.setflags(write=False)
+        token_ids = [self.token_ids]
         spans, attachments = list(self.spans), list(self.attachments)
         forks = list(self.forks)
         for record, ref in records:
+            if "rewind" in record.extra:
+                kept = Rewind.from_json(record.extra["rewind"])
+                token_ids = [_joined(token_ids)[: kept.token_ids]]
+                del spans[kept.spans :]
+                self._drop_kv(kept.kv_tokens)
+            if len(record.token_ids):
+                token_ids.append(record.token_ids)
             self.committed_pages = self.segments.adopt(
                 record.runs, record.checksums, self.committed_pages, ref.offset
             )
@@ -129,9 +140,28 @@ class SessionState:
         self.generation = record.generation
         self.kv_tokens = record.kv_tokens
         self.tail, self.tail_slots = record.tail, record.tail_slots
-        self.token_ids, self.spans, self.attachments = token_ids, spans, attachments
+        self.token_ids, self.spans, self.attachments = _joined(token_ids), spans, attachments
+        self.token_ids.setflags(write=False)
         self.forks = forks
         self._check()
+
+    def _drop_kv(self, kv_tokens: int) -> None:
+        """Forget the segments behind some tokens; a fork may so need less of its base.
+
+        Raises:
+            NotASession: They are no whole segments, or not all of them are there.
+        """
+        size = self.geometry.segment_tokens
+        pages = kv_tokens // self.geometry.page_tokens
+        if kv_tokens % size or pages > self.committed_pages:
+            raise NotASession("a record goes back to where no segment ends")
+        self.segments.drop_from(kv_tokens // size)
+        if self.base is not None and self.base.ref.num_segments * size > kv_tokens:
+            self.base = replace(
+                self.base, ref=replace(self.base.ref, num_segments=kv_tokens // size)
+            )
+        self.committed_pages = pages
+        self.was_rewound = True
 
     def drop_tail(self) -> int:
         """Forget the tail page; its tokens stay and their KV can be computed again.

@@ -11,6 +11,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -35,7 +36,7 @@ from engine.session.journal import Journal
 from engine.session.lineage import BaseRef
 from engine.session.page_io import tail_checksums
 from engine.session.reader import SessionReader
-from engine.session.record import Record, Tail
+from engine.session.record import Record, Rewind, Tail, no_u64
 from engine.session.recovery import Recovery, open_base, recover
 from engine.session.removal import require_replaceable
 from engine.session.state import SessionState
@@ -224,44 +225,37 @@ class SessionFile(SessionReader):
         notes: Mapping[str, Any] | None = None,
         tail: memoryview | None = None,
         forks: Sequence[Mapping[str, str]] = (),
+        rewind: Rewind | None = None,
     ) -> None:
         """Make everything up to here durable; returns when it would survive a power loss.
 
         Args:
-            kv_tokens: Leading tokens whose KV is in the file after this commit. Never shrinks.
-                Its full pages must have been written; the rest is `tail`.
+            kv_tokens: Leading tokens whose KV is in the file after this commit. Shrinks only by
+                `rewind`. Its full pages must have been written; the rest is `tail`.
             token_ids: Appended to the stored ones. May run ahead of the KV.
             spans: JSON objects, appended to the stored ones.
             notes: JSON object, replaces the stored one; None keeps it.
             tail: The last, partial page as it lies at rest, `page_bytes` bytes, zero padded.
                 Needed whenever `kv_tokens` changes and does not end on a page border.
             forks: Where files are made that refer to pages of this one, see `lineage.place_of`.
+            rewind: What of earlier commits is kept; None: everything. No tail goes with it.
 
         Raises:
             StorageError: The disk is full or failed. The last commit is still whole. After a full
                 disk the call may be repeated; after a failed flush the file must be opened again.
         """
         with self._committing:
-            state = self._state
+            state, size = self._state, self.geometry.page_tokens
             assert self._birth is not None or state.generation > 0, "a spill file is not committed"
             self._journal.require_sound()
             ids = np.asarray(token_ids, dtype=np.uint32)
-            assert state.kv_tokens <= kv_tokens <= len(state.token_ids) + len(ids)
-            stored_tail = self._write_tail(kv_tokens, tail)
-            runs, checksums = state.segments.runs(
-                state.committed_pages, kv_tokens // self.geometry.page_tokens
-            )
-            extra = {} if state.generation else header_json(state.identity, state.geometry)
-            if not state.generation and state.base is not None:
-                extra["base"] = state.base.ref.to_json()
-            if forks:
-                extra["forks"] = [dict(fork) for fork in forks]
-            if len(spans):
-                extra["spans"] = [dict(span) for span in spans]
-            if notes is not None:
-                extra["notes"] = dict(notes)
-            if self._attached:
-                extra["attachments"] = [attachment.to_json() for attachment in self._attached]
+            if rewind is None:
+                assert state.kv_tokens <= kv_tokens <= len(state.token_ids) + len(ids)
+                stored_tail = self._write_tail(kv_tokens, tail)
+                runs, checksums = state.segments.runs(state.committed_pages, kv_tokens // size)
+            else:
+                assert kv_tokens == rewind.kv_tokens <= min(state.kv_tokens, rewind.token_ids)
+                stored_tail, runs, checksums = None, (), no_u64()
             record = Record(
                 uuid=state.uuid,
                 generation=state.generation + 1,
@@ -272,11 +266,37 @@ class SessionFile(SessionReader):
                 token_ids=ids,
                 runs=runs,
                 checksums=checksums,
-                extra=extra,
+                extra=self._extra(spans, notes, forks, rewind),
             )
             self._journal.commit(record, state, self._birth)
             self._birth = None
             self._attached = []
+
+    def _extra(
+        self,
+        spans: Sequence[Mapping[str, Any]],
+        notes: Mapping[str, Any] | None,
+        forks: Sequence[Mapping[str, str]],
+        rewind: Rewind | None,
+    ) -> dict[str, Any]:
+        """The JSON of a record."""
+        state = self._state
+        extra: dict[str, Any] = {}
+        if not state.generation:
+            extra |= header_json(state.identity, state.geometry)
+            if state.base is not None:
+                extra["base"] = state.base.ref.to_json()
+        if rewind is not None:
+            extra["rewind"] = asdict(rewind)
+        if len(spans):
+            extra["spans"] = [dict(span) for span in spans]
+        if notes is not None:
+            extra["notes"] = dict(notes)
+        if forks:
+            extra["forks"] = [dict(fork) for fork in forks]
+        if self._attached:
+            extra["attachments"] = [attachment.to_json() for attachment in self._attached]
+        return extra
 
     def close(self) -> None:
         """Release the file; a session that was never committed leaves nothing behind."""

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 from numpy.typing import NDArray
 
-from engine.session import SessionFile, describe, verify
+from engine.session import SessionFile, describe, replace_contents, verify
 from engine.types import KVGeometry
 
 PAGES = 14
@@ -98,6 +98,20 @@ class SessionMachine(RuleBasedStateMachine):
         self.spans += spans
         self.notes = self.notes if notes is None else {"n": notes}
         self.kv_tokens = kv_tokens
+        self.generation += 1
+
+    @precondition(lambda self: self.generation > 0)
+    @rule(share=st.floats(0, 1), more_ids=st.integers(0, 9), spans=st.integers(0, 2))
+    def replace(self, share: float, more_ids: int, spans: int) -> None:
+        """Other contents that begin as the old ones do."""
+        same, size = round(share * len(self.ids)), self.geometry.segment_tokens
+        ids = [*self.ids[:same], *range(9000 + self.salt, 9000 + self.salt + more_ids)]
+        self.salt += 10
+        new_spans = [*self.spans[:spans], {"at": -self.salt}]
+        replace_contents(self.file, ids, new_spans, {"n": 7}, step_tokens=size)
+        self.kv_tokens = min(same, self.kv_tokens) // size * size
+        self.ids, self.spans, self.notes = ids, new_spans, {"n": 7}
+        self.pages = {i: page for i, page in self.pages.items() if i < self.committed_pages}
         self.generation += 1
 
     @precondition(lambda self: self.generation > 0)
