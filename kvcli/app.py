@@ -157,6 +157,18 @@ def inspect(paths: Paths, options: RunOptions) -> None:
     inspect.run(options, tuple(paths))
 
 
+@app.command()
+@takes_options(MODEL, MEMORY, READING, OUTPUT)
+def update(
+    session_file: Annotated[Path, typer.Argument(metavar="S.kv", help="A session file.")],
+    options: RunOptions,
+) -> None:
+    """Read a session's documents again; only what has changed is computed."""
+    from kvcli.commands import update
+
+    update.run(options, session_file)
+
+
 app.registered_commands += housekeeping.commands.registered_commands
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,34 @@ class SectionNote:
 
 
 @dataclass(frozen=True, slots=True)
+class Inputs:
+    """What was typed to name the documents, so that they can be looked for again."""
+
+    folder: str
+    """The working folder of then: paths are relative to it, and shown as they were typed."""
+    paths: tuple[str, ...]
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    max_file_size: int
+    """Bytes."""
+
+    def to_json(self) -> dict[str, object]:
+        """A dict, all of it JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Inputs:
+        """The inverse of `to_json`; raises what a wrong shape raises."""
+        return cls(
+            str(fields["folder"]),
+            tuple(map(str, fields["paths"])),
+            tuple(map(str, fields["include"])),
+            tuple(map(str, fields["exclude"])),
+            int(fields["max_file_size"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Notes:
     """State of a conversation."""
 
@@ -47,6 +75,8 @@ class Notes:
     """Attention mass of a neutral question, `[layers, num_heads, num_pages]`, in steps of fp16."""
     lookup_layers: tuple[int, ...] = ()
     """Layers that the neutral mass and the key sketch are of; empty: those that depth tells."""
+    inputs: Inputs | None = None
+    """Where the documents are from; None in sessions of earlier versions."""
     sections: tuple[SectionNote, ...] = ()
     """Notes on sections, in the order in which they were made."""
 
@@ -67,6 +97,8 @@ class Notes:
             }
         if self.lookup_layers:
             fields["lookup_layers"] = list(self.lookup_layers)
+        if self.inputs is not None:
+            fields["inputs"] = self.inputs.to_json()
         if self.sections:
             fields["sections"] = [note.to_json() for note in self.sections]
         return fields
@@ -87,6 +119,7 @@ class Notes:
                 document_tokens=int(fields["document_tokens"]),
                 neutral=_tensor(fields["neutral"]) if "neutral" in fields else None,
                 lookup_layers=tuple(int(layer) for layer in fields.get("lookup_layers", ())),
+                inputs=Inputs.from_json(fields["inputs"]) if "inputs" in fields else None,
                 sections=tuple(
                     SectionNote(int(note["at"]), int(note["end"]), str(note["text"]))
                     for note in fields.get("sections", ())

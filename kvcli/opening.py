@@ -6,6 +6,7 @@ known to fit, everything closed if it does not. Knows every part of kvcli by its
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from kvcli.known_disks import limits, suit_disk
 from kvcli.metrics import MetricsFile
 from kvcli.mode import Mode, Work, choose_mode
 from kvcli.model_choice import lasting_name, load_chosen, same_model, same_pages
-from kvcli.notes import Notes
+from kvcli.notes import Inputs, Notes
 from kvcli.options import RunOptions
 from kvcli.output import Output
 from kvcli.prometheus import PrometheusServer
@@ -92,7 +93,7 @@ def start(
         if mode is Mode.FOCUS:
             model = calibrated(model, builder, options.ram_bytes, watched.output.status)
         watched.stop.defer()
-        notes = _new_notes(options, corpus, prompt, mode, model)
+        notes = _new_notes(options, paths, corpus, prompt, mode, model)
         most = len(prompt.token_ids) + room.total
         file = _new_file(session, model, most, overwrite, stack)
         engine = _engine(options, model, watched, file, stack, most, mode, work)
@@ -114,8 +115,20 @@ def start(
         )  # fmt: skip
 
 
-def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) -> Run:
+def go_on(
+    options: RunOptions,
+    session: Path,
+    *,
+    work: Work = Work.QUESTIONS,
+    loaded: tuple[LoadedModel, float] | None = None,
+) -> Run:
     """Open a run over a session file. Nothing is computed yet.
+
+    Args:
+        options: The shared options.
+        session: The file.
+        work: What will be done.
+        loaded: Its model and the seconds that loading took, if that has been done.
 
     Raises:
         SessionError: The file cannot be used, or belongs to another model.
@@ -130,7 +143,8 @@ def go_on(options: RunOptions, session: Path, *, work: Work = Work.QUESTIONS) ->
         notes = Notes.from_json(file.notes)
         source_map = SourceMap.from_json(file.spans)
         options = same_pages(options, file)
-        model, load_s = load_chosen(options, watched.output, same_model(options, notes))
+        name = same_model(options, notes)
+        model, load_s = loaded or load_chosen(options, watched.output, name)
         builder = PromptBuilder(model.tokenizer, model.name)
         watched.stop.defer()
         mode = Mode(notes.mode)
@@ -263,7 +277,12 @@ def _engine(
 
 
 def _new_notes(
-    options: RunOptions, corpus: Corpus, prompt: Prompt, mode: Mode, model: LoadedModel
+    options: RunOptions,
+    paths: Sequence[str],
+    corpus: Corpus,
+    prompt: Prompt,
+    mode: Mode,
+    model: LoadedModel,
 ) -> Notes:
     return Notes(
         model=lasting_name(options.model),
@@ -273,6 +292,9 @@ def _new_notes(
         document_tokens=len(prompt.token_ids),
         neutral=None,
         lookup_layers=model.lookup_layers,
+        inputs=Inputs(
+            os.getcwd(), tuple(paths), options.include, options.exclude, options.max_file_size
+        ),
     )
 
 
