@@ -149,6 +149,38 @@ class Engine:
         self._follow(sequence)
         return sequence
 
+    def recompute(self, first: int, end: int, *, local_window: int | None) -> list[memoryview]:
+        """Compute the KV of stored tokens anew, in the step in which it was computed.
+
+        Nothing changes, neither in the file nor in any sequence.
+
+        Args:
+            first: First token of the step; all before it is read from the file.
+            end: One past its last token.
+            local_window: As of the sequence that is stored.
+
+        Returns:
+            The step's pages at rest, `[num_layers, 2, page slice]` each; the last may be partial.
+
+        Raises:
+            PageCorrupt: A page before them fails its checksum.
+            OverBudget: The host tier has no room for them.
+        """
+        file, size = self._session, self.model.geometry.page_tokens
+        assert file is not None
+        sequence = self._empty_sequence()
+        sequence.on_disk, sequence.local_window = False, local_window
+        sequence.token_ids.extend(int(token) for token in file.token_ids[:end])
+        self._stack.adopt(sequence, first)
+        try:
+            assert self._stepper.end(sequence, end) == end, "no step of a stored sequence"
+            self._stepper.run(sequence, end, None)
+            pages = sequence.table.pages[first // size :]
+            slots = [self._stack.residency.need_host(page, ()) for page in pages]
+            return [memoryview(bytes(self._memory.host.bytes_of(slot))) for slot in slots]
+        finally:
+            self.drop(sequence)
+
     def fork(self, sequence: Sequence) -> Sequence:
         """Make a sequence that shares every page so far; what it adds stays in memory."""
         table = sequence.table.fork()

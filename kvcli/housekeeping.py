@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kvcli.options import OUTPUT, RunOptions, takes_options
+from kvcli.options import MEMORY, MODEL, OUTPUT, RunOptions, takes_options
 
 commands = typer.Typer()
 
@@ -19,15 +19,18 @@ SessionPath = Annotated[Path, typer.Argument(metavar="S.kv", help="A session fil
 
 
 @commands.command()
-@takes_options(OUTPUT)
+@takes_options(MODEL, MEMORY, OUTPUT)
 def verify(
     session_file: SessionPath,
     options: RunOptions,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Compute damaged pages again from their tokens.")
+    ] = False,
 ) -> None:
     """Read a whole session file and name what is damaged."""
     from kvcli.commands import verify
 
-    verify.run(options, session_file)
+    verify.run(options, session_file, repairs=repair)
 
 
 @commands.command()

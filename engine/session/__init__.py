@@ -11,7 +11,7 @@ from engine.session.format import Identity, aligned_buffer
 from engine.session.page_map import PageMap, PageSlices
 from engine.session.reader import SessionReader
 from engine.session.removal import remove_session, require_unwritten
-from engine.session.rewinding import num_same, replace_contents
+from engine.session.rewinding import drop_kv, num_same, replace_contents
 from engine.session.summary import SessionSummary, describe
 from engine.session.verification import Fault, Verified, verify
 from engine.session.writer import SessionFile
@@ -30,6 +30,7 @@ __all__ = [
     "compact_session",
     "copy_session",
     "describe",
+    "drop_kv",
     "fork_session",
     "num_same",
     "remove_session",

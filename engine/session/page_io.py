@@ -95,6 +95,42 @@ def corrupt_pages(
         page_index += 1
 
 
+def restore_page(file: BlockFile, state: SessionState, page_index: int, data: memoryview) -> bool:
+    """Write the slices of a full page that are not as they were committed.
+
+    The only bytes of a commit that are ever written over: with those that it has checksums of.
+
+    Args:
+        file: Has the page itself, rather than its base.
+        state: Has its checksums.
+        page_index: Counted from the start of the sequence.
+        data: The page at rest, `[num_layers, 2, page slice]`.
+
+    Returns:
+        Whether it is as it was; if not, nothing was written.
+
+    Raises:
+        StorageError: The device failed.
+    """
+    segment, position = divmod(page_index, state.geometry.pages_per_segment)
+    extent, size = state.segments.extent(segment), state.geometry.page_slice_bytes
+    assert extent is not None
+    slices = []
+    for end, part, layer in tail_places(state.geometry):
+        here = slice(position, position + 1)
+        (expected,) = state.segments.expected(segment, part, layer, here)
+        wanted = data[end - size : end]
+        if page_checksum(wanted, state.uuid, page_index, part, layer) != expected:
+            return False
+        slices.append((extent + state.segments.layout.page_offset(part, layer, position), wanted))
+    found = memoryview(bytearray(size))
+    for offset, wanted in slices:
+        if file.read(found, offset) < size or found != wanted:
+            file.write(wanted, offset)
+    file.sync()
+    return True
+
+
 def read_tail(file: BlockFile, state: SessionState, into: memoryview) -> None:
     """Read the stored tail page, as a page lies at rest, and check it.
 

@@ -55,6 +55,16 @@ def replace_contents(
     )
 
 
+def drop_kv(file: SessionFile, kv_tokens: int) -> None:
+    """Have the KV behind some tokens, whole segments, computed again; all else stays.
+
+    Raises:
+        StorageError: The disk is full or failed; the last commit stands.
+    """
+    kept = Rewind(len(file.token_ids), len(file.spans), kv_tokens)
+    file.commit(kv_tokens=kv_tokens, rewind=kept)
+
+
 def num_same(old: NDArray[np.uint32], new: NDArray[np.uint32]) -> int:
     """How many leading ids two sequences share."""
     length = min(len(old), len(new))

@@ -33,8 +33,8 @@ from engine.session.format import (
     page_checksum,
 )
 from engine.session.journal import Journal
-from engine.session.lineage import BaseRef
-from engine.session.page_io import tail_checksums
+from engine.session.lineage import BaseRef, home_of
+from engine.session.page_io import restore_page, tail_checksums
 from engine.session.reader import SessionReader
 from engine.session.record import Record, Rewind, Tail, no_u64
 from engine.session.recovery import Recovery, open_base, recover
@@ -195,6 +195,25 @@ class SessionFile(SessionReader):
         ]
         self._file.write(data, offset)
         segments.remember(segment, part, layer, pages, checksums)
+
+    def restore_page(self, page_index: int, data: memoryview) -> bool:
+        """Give a damaged page its committed bytes back; see `page_io.restore_page`.
+
+        Args:
+            page_index: Counted from the start of the sequence; not one of the base's.
+            data: The page at rest, `[num_layers, 2, page slice]`.
+
+        Returns:
+            Whether it is as it was; if not, nothing was written.
+
+        Raises:
+            StorageError: The device failed.
+        """
+        home, state = home_of(
+            self._file, self._state, page_index // self.geometry.pages_per_segment
+        )
+        assert home is self._file, "the base's pages are the base's"
+        return restore_page(home, state, page_index, data.cast("B"))
 
     def attach(self, name: str, data: memoryview, meta: Mapping[str, Any]) -> None:
         """Write bytes beside the KV that can be computed again; the next commit names them.

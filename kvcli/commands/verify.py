@@ -1,6 +1,7 @@
-"""`kvcli verify S.kv`: read everything a session holds, and name what is damaged.
+"""`kvcli verify S.kv`: read everything a session holds, name what is damaged, and repair it.
 
-Owns the report. What is read, and how it is checked, is `engine.session.verification`'s.
+Owns the report. What is read, and how it is checked, is `engine.session.verification`'s; repairs
+are `kvcli.repairing`'s.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,9 @@ from kvcli.corpus.source_map import SourceMap
 from kvcli.options import RunOptions
 from kvcli.output import Output, clean
 from kvcli.sizes import format_size
+
+if TYPE_CHECKING:
+    from kvcli.repairing import Repaired
 
 MOST_LINES = 20
 """Damaged places that are listed unless --verbose asks for all of them."""
@@ -40,13 +44,18 @@ class DamagedPage:
     """Damaged slices; of K or V of one layer each."""
 
 
-def run(options: RunOptions, session: Path) -> None:
-    """Check a session file and print what was found.
+def run(options: RunOptions, session: Path, *, repairs: bool) -> None:
+    """Check a session file and print what was found, and what became of it.
+
+    Args:
+        options: How to speak; for repairs also the model and its budgets.
+        session: The file.
+        repairs: Compute damaged pages again.
 
     Raises:
-        PageCorrupt: Pages are damaged.
+        PageCorrupt: Pages are damaged and were not repaired.
         SessionError: Something else is; or the file cannot be opened as a session at all.
-        StorageError: The device failed.
+        KVError: A repair could not be made.
         SystemExit: Under --json, in place of the first two: the object says everything.
     """
     output = Output(options)
@@ -57,9 +66,10 @@ def run(options: RunOptions, session: Path) -> None:
     seconds = time.monotonic() - started
     pages = damaged_pages(found, summary, _sources(session))
     others = [fault.message for fault in found.faults if fault.page is None]
+    repaired = _repair(options, session, pages, output) if repairs and pages else None
     if options.json:
-        output.json(_json(summary, found, seconds, pages, others))
-        if found.faults:
+        output.json(_json(summary, found, seconds, pages, others, repaired))
+        if others or (pages and repaired is None):
             raise SystemExit(SessionError.exit_code)
         return
     output.show(_facts(summary, found, seconds))
@@ -69,14 +79,36 @@ def run(options: RunOptions, session: Path) -> None:
         output.show(Text(clean(line), "yellow"))
     if len(shown) < len(lines):
         output.show(f"... and {len(lines) - len(shown):,} more (--verbose)")
-    _refuse(session, found, pages, others)
+    if repaired is not None:
+        _tell(session, repaired, output)
+    _refuse(session, found, [] if repaired is not None else pages, others)
+
+
+def _repair(
+    options: RunOptions, session: Path, pages: list[DamagedPage], output: Output
+) -> Repaired:
+    from kvcli.repairing import repair_session  # brings torch and the model
+
+    return repair_session(options, session, [page.page for page in pages], output)
+
+
+def _tell(session: Path, repaired: Repaired, output: Output) -> None:
+    if repaired.pages:
+        count = len(repaired.pages)
+        output.show(f"repaired {count:,} {'page' if count == 1 else 'pages'}, to the bit")
+    if repaired.given_up_tokens:
+        output.show(
+            f"the KV of the last {repaired.given_up_tokens:,} tokens could not be had to the bit "
+            "and is given up; no text is lost"
+        )
+        output.status(f"kvcli resume {session} computes it again")
 
 
 def _refuse(session: Path, found: Verified, pages: list[DamagedPage], others: list[str]) -> None:
     if pages:
         raise PageCorrupt(
             f"{session}: {len(pages):,} of {found.pages:,} pages are damaged",
-            "They are never used. Restore a copy of the file, or ingest the documents again.",
+            f"They are never used. Compute them again: kvcli verify --repair {session}",
         )
     if others:
         raise SessionError(
@@ -142,6 +174,7 @@ def _json(
     seconds: float,
     pages: list[DamagedPage],
     others: list[str],
+    repaired: Repaired | None,
 ) -> dict[str, Any]:
     return {
         "session": str(summary.path),
@@ -152,4 +185,5 @@ def _json(
         "generation": summary.generation,
         "damaged_pages": [asdict(page) for page in pages],
         "other_damage": others,
+        "repaired": None if repaired is None else asdict(repaired),
     }
