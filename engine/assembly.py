@@ -153,7 +153,7 @@ def require_identity(file: SessionFile, model: LoadedModel) -> None:
     if file.geometry != model.geometry:
         raise IdentityMismatch(
             f"{file.path}: its pages are {file.geometry}, this run wants {model.geometry}",
-            "Give the --page-tokens it was made with, or ingest the documents again.",
+            "Give the --page-tokens it was made with, or compute it again: kvcli resume --rebuild",
         )
 
 

@@ -140,12 +140,18 @@ def resume(
         list[str], typer.Argument(metavar="QUESTION", help="Without one: chat.")
     ] = [],  # noqa: B006
     thorough: Thorough = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild", help="Compute all of it again, for another model, dtype or page size."
+        ),
+    ] = False,
 ) -> None:
     """Go on with a session: finish its ingest, then answer or chat."""
     from kvcli.commands import resume
 
     words = " ".join(question) if question else None
-    resume.run(options, session_file, question=words, is_thorough=thorough)
+    resume.run(options, session_file, question=words, is_thorough=thorough, rebuilds=rebuild)
 
 
 @app.command()

@@ -60,6 +60,6 @@ def same_pages(options: RunOptions, file: SessionFile) -> RunOptions:
     if "page_tokens" in options.typed and options.page_tokens != stored:
         raise IdentityMismatch(
             f"the session's page_tokens is {stored}, this run's is {options.page_tokens}",
-            "Leave --page-tokens out, or ingest the documents again.",
+            "Leave --page-tokens out, or compute it again: kvcli resume --rebuild",
         )
     return replace(options, page_tokens=stored)

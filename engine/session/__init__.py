@@ -5,7 +5,7 @@ nor the tiers.
 """
 
 from engine.session.attachments import Attachment
-from engine.session.copying import compact_session, copy_session
+from engine.session.copying import compact_session, copy_session, restart_session
 from engine.session.forking import fork_session
 from engine.session.format import Identity, aligned_buffer
 from engine.session.page_map import PageMap, PageSlices
@@ -36,5 +36,6 @@ __all__ = [
     "remove_session",
     "replace_contents",
     "require_unwritten",
+    "restart_session",
     "verify",
 ]

@@ -7,15 +7,16 @@ old file is only read, and a copy that does not come to its end leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from engine.errors import AttachmentCorrupt
-from engine.session.format import aligned_buffer
+from engine.session.format import Identity, aligned_buffer
 from engine.session.reader import SessionReader
 from engine.session.removal import require_no_forks
 from engine.session.writer import SessionFile
-from engine.types import Part, SegmentId
+from engine.types import KVGeometry, Part, SegmentId
 
 OnProgress = Callable[[int, int], None]
 """Is given KV bytes done and in all; may raise to stop."""
@@ -67,6 +68,28 @@ def compact_session(path: Path, on_progress: OnProgress) -> tuple[str, ...]:
             place, source.identity, source.geometry, overwrite=True, is_held=True
         ) as copy:
             return _fill(source, copy, on_progress)
+
+
+def restart_session(
+    source: SessionFile, identity: Identity, geometry: KVGeometry, notes: Mapping[str, Any]
+) -> None:
+    """Put a session with the same ids and spans and without KV in the place of one that is held.
+
+    Args:
+        source: Open for writing; it is of no use afterwards but to be closed.
+        identity: What the KV will be computed with.
+        geometry: Its shape.
+        notes: JSON object.
+
+    Raises:
+        BaseNeeded: Forks have pages from it.
+        StorageError: The disk is full or failed; the session is as it was.
+    """
+    require_no_forks(source.path, bytes.fromhex(source.uuid), source.forks)
+    with SessionFile.create(
+        source.path.resolve(), identity, geometry, overwrite=True, is_held=True
+    ) as fresh:
+        fresh.commit(kv_tokens=0, token_ids=source.token_ids, spans=source.spans, notes=notes)
 
 
 def _fill(source: SessionReader, copy: SessionFile, on_progress: OnProgress) -> tuple[str, ...]:

@@ -63,7 +63,8 @@ class Identity:
             if stored != wanted:
                 raise IdentityMismatch(
                     f"the session's {field.name} is {stored!r}, this run's is {wanted!r}",
-                    f"Run with --model {self.model}, or ingest the documents again.",
+                    f"Run with --model {self.model}, or compute it again from its token ids: "
+                    "kvcli resume --rebuild",
                 )
 
 

@@ -16,6 +16,8 @@ from kvcli.commands.section_work import answer_thoroughly
 from kvcli.conversation import Answer
 from kvcli.mode import Work
 from kvcli.options import RunOptions
+from kvcli.output import Output
+from kvcli.rebuilding import rebuild_contents
 from kvcli.run import Run
 from kvcli.stopping import StopRequested
 
@@ -23,7 +25,12 @@ LEAVING = ("/exit", "/quit")
 
 
 def run(
-    options: RunOptions, session_file: Path, *, question: str | None, is_thorough: bool = False
+    options: RunOptions,
+    session_file: Path,
+    *,
+    question: str | None,
+    is_thorough: bool = False,
+    rebuilds: bool = False,
 ) -> None:
     """Resume a session.
 
@@ -32,6 +39,7 @@ def run(
         session_file: The session.
         question: None: chat.
         is_thorough: Ask every section.
+        rebuilds: Give up the KV, and compute it again as this run would.
 
     Raises:
         ConfigError: An empty question, or a chat as JSON or without an input.
@@ -45,7 +53,10 @@ def run(
         raise ConfigError("standard input is closed, so nobody can chat", "Give a question.")
     ask = answer_thoroughly if is_thorough else Run.ask
     work = Work.SECTIONS if is_thorough else Work.QUESTIONS
-    with opening.go_on(options, session_file, work=work) as job:
+    loaded = None
+    if rebuilds:
+        options, loaded = rebuild_contents(options, session_file, Output(options))
+    with opening.go_on(options, session_file, work=work, loaded=loaded) as job:
         job.read()
         if question is not None:
             job.finish(ask(job, question))
