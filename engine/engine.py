@@ -21,12 +21,12 @@ from engine.lookup import PageLookup, ProbeWay
 from engine.memory.budget import FORK_TOKENS, MemoryPlan
 from engine.memory.page_table import PageTable
 from engine.model.load import LoadedModel
+from engine.restoring import restore, step_again
 from engine.sampler import Sampler
 from engine.sequence import Sequence
 from engine.session import SessionFile
 from engine.stepper import Stepper
 from engine.telemetry import Phase, Telemetry
-from engine.tiers.finite import require_finite_to_serve
 
 
 class Engine:
@@ -129,23 +129,9 @@ class Engine:
             PageCorrupt: The last page fails its checksum.
             OverBudget: The host tier has no slot for it.
         """
-        file = self._session
-        assert file is not None
-        assert recompute % self.model.geometry.segment_tokens == 0
-        assert 0 <= recompute <= file.kv_tokens
+        assert self._session is not None
         sequence = self._empty_sequence()
-        sequence.token_ids.extend(int(token) for token in file.token_ids)
-        sequence.stored_tokens = file.kv_tokens
-        while sequence.num_tokens < recompute:
-            self._stepper.run(sequence, self._stepper.end(sequence, recompute), None)
-            if on_step is not None:
-                on_step(sequence)
-        self._stack.adopt(sequence, file.kv_tokens)
-        if file.tail_tokens:
-            slot = self._stack.residency.need_host(sequence.table.pages[-1], ())
-            page = self._memory.host.bytes_of(slot)
-            file.read_tail(page)
-            require_finite_to_serve(page, file.geometry.dtype, f"{file.path}: tail page")
+        restore(sequence, self._session, self._parts, self._stepper, recompute, on_step)
         self._follow(sequence)
         return sequence
 
@@ -166,18 +152,11 @@ class Engine:
             PageCorrupt: A page before them fails its checksum.
             OverBudget: The host tier has no room for them.
         """
-        file, size = self._session, self.model.geometry.page_tokens
-        assert file is not None
-        sequence = self._empty_sequence()
-        sequence.on_disk, sequence.local_window = False, local_window
-        sequence.token_ids.extend(int(token) for token in file.token_ids[:end])
-        self._stack.adopt(sequence, first)
+        assert self._session is not None
+        sequence = self.side_sequence()
+        sequence.local_window = local_window
         try:
-            assert self._stepper.end(sequence, end) == end, "no step of a stored sequence"
-            self._stepper.run(sequence, end, None)
-            pages = sequence.table.pages[first // size :]
-            slots = [self._stack.residency.need_host(page, ()) for page in pages]
-            return [memoryview(bytes(self._memory.host.bytes_of(slot))) for slot in slots]
+            return step_again(sequence, self._session, self._parts, self._stepper, first, end)
         finally:
             self.drop(sequence)
 

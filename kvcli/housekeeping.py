@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from kvcli.options import MEMORY, MODEL, OUTPUT, RunOptions, takes_options
+from kvcli.option_binding import takes_options
+from kvcli.options import MEMORY, MODEL, OUTPUT, RunOptions
 
 commands = typer.Typer()
 

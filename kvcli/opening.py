@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.assembly import identity_of, plan_for
-from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.lookup import ProbeWay
 from engine.model.load import LoadedModel
@@ -32,9 +30,10 @@ from kvcli.documents import (
     read_documents,
     require_new_session,
 )
+from kvcli.engine_setup import make_engine, new_file
 from kvcli.fetch import cache_dir
 from kvcli.focus import FocusConversation, require_room
-from kvcli.known_disks import limits, suit_disk
+from kvcli.known_disks import limits
 from kvcli.metrics import MetricsFile
 from kvcli.mode import Mode, Work, choose_mode
 from kvcli.model_choice import lasting_name, load_chosen, same_model, same_pages
@@ -95,8 +94,11 @@ def start(
         watched.stop.defer()
         notes = _new_notes(options, paths, corpus, prompt, mode, model)
         most = len(prompt.token_ids) + room.total
-        file = _new_file(session, model, most, overwrite, stack)
-        engine = _engine(options, model, watched, file, stack, most, mode, work)
+        file = new_file(session, model, most, overwrite, stack)
+        engine = make_engine(
+            options, model, watched.telemetry, watched.output,
+            file=file, stack=stack, num_tokens=most, mode=mode, work=work,
+        )  # fmt: skip
         conversation = _new_conversation(engine, builder, prompt, watched.stop, mode)
         _set_choices(conversation, options)
         _say_plan(watched.output, engine, len(prompt.token_ids), session is not None, mode, work)
@@ -151,7 +153,10 @@ def go_on(
         if notes.lookup_layers:
             model = replace(model, lookup_layers=notes.lookup_layers)
         most = max(model.window, len(file.token_ids))
-        engine = _engine(options, model, watched, file, stack, most, mode, work)
+        engine = make_engine(
+            options, model, watched.telemetry, watched.output,
+            file=file, stack=stack, num_tokens=most, mode=mode, work=work,
+        )  # fmt: skip
         is_read = mode is Mode.EXACT  # in focus hardly any stored KV is
         again = tokens_to_recompute(model, engine, file, watched.output) if is_read else 0
         sequence = engine.resume(recompute=again, on_step=lambda _: watched.stop.check())
@@ -222,58 +227,7 @@ def _say_plan(
     )
 
 
-# -- the engine ------------------------------------------------------------------------------------
-
-
-def _new_file(
-    session: Path | None, model: LoadedModel, num_tokens: int, overwrite: bool, stack: ExitStack
-) -> SessionFile | None:
-    if session is None:
-        return None
-    file = SessionFile.create(session, identity_of(model), model.geometry, overwrite=overwrite)
-    stack.callback(file.close)
-    segments = model.geometry.num_segments(num_tokens)
-    file.free_space_check(segments * model.geometry.segment_bytes)
-    return file
-
-
-def _engine(
-    options: RunOptions,
-    model: LoadedModel,
-    watched: _Watched,
-    file: SessionFile | None,
-    stack: ExitStack,
-    num_tokens: int,
-    mode: Mode,
-    work: Work,
-) -> Engine:
-    spill = cache_dir() / "spill"
-    with suppress(OSError):  # it is missed only by a run that spills, and then by name
-        spill.mkdir(parents=True, exist_ok=True)
-    config = EngineConfig(
-        ram_bytes=options.ram_bytes,
-        device_bytes=mode.device_bytes(model.geometry, options.vram),
-        evict=options.evict,
-        prefetch=mode.prefetch(options),
-        pager=options.pager,
-        sketch=mode is Mode.FOCUS and options.lookup != ProbeWay.SCAN.value,
-        spill_folder=spill,
-    )
-    fork_tokens = mode.fork_tokens(options.max_tokens, work)
-    plan = plan_for(model, config, num_tokens=num_tokens, file=file, fork_tokens=fork_tokens)
-    if file is not None or plan.needs_disk:
-        folder = spill if file is None else file.path.resolve().parent
-        config = suit_disk(config, model.geometry, plan, num_tokens, folder, watched.output.status)
-    engine = Engine(
-        model,
-        config,
-        watched.telemetry,
-        num_tokens=num_tokens,
-        file=file,
-        fork_tokens=fork_tokens,
-    )
-    stack.callback(engine.close)
-    return engine
+# -- the conversation ------------------------------------------------------------------------------
 
 
 def _new_notes(

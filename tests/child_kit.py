@@ -26,7 +26,7 @@ from cli_kit import Ran
 
 from engine.config import EngineConfig
 from engine.stepper import Stepper
-from kvcli import app, opening
+from kvcli import app, engine_setup
 
 PATIENCE = 60.0
 """Seconds after which a child has hung; it takes two on an idle machine."""
@@ -165,7 +165,7 @@ def slow_steps() -> None:
 
 def checkpointed_steps() -> None:
     """Every step is committed."""
-    opening.EngineConfig = functools.partial(EngineConfig, checkpoint_seconds=0.0)  # type: ignore[misc, assignment]
+    engine_setup.EngineConfig = functools.partial(EngineConfig, checkpoint_seconds=0.0)  # type: ignore[misc, assignment]
     marked_steps(0.02)
 
 

@@ -10,7 +10,7 @@ from cli_kit import WINDOW, Kvcli, Ran, prose, stored_ids
 
 from engine.config import EngineConfig
 from engine.engine import Engine
-from kvcli import known_disks, opening
+from kvcli import engine_setup, known_disks
 from kvcli.disk_probe import DiskProbe, ReadPoint
 
 SHORT = ("--max-tokens", 12)
@@ -153,7 +153,7 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
             seen.append(config)
             super().__init__(model, config, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(opening, "Engine", Watched)
+    monkeypatch.setattr(engine_setup, "Engine", Watched)
     return seen
 
 
