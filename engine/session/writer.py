@@ -11,7 +11,6 @@ import os
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -29,7 +28,6 @@ from engine.session.format import (
     Identity,
     align_up,
     aligned_buffer,
-    header_json,
     page_checksum,
 )
 from engine.session.journal import Journal
@@ -37,6 +35,7 @@ from engine.session.lineage import BaseRef, home_of
 from engine.session.page_io import restore_page, tail_checksums
 from engine.session.reader import SessionReader
 from engine.session.record import Record, Rewind, Tail, no_u64
+from engine.session.record_json import record_json
 from engine.session.recovery import Recovery, open_base, recover
 from engine.session.removal import require_replaceable
 from engine.session.state import SessionState
@@ -285,37 +284,11 @@ class SessionFile(SessionReader):
                 token_ids=ids,
                 runs=runs,
                 checksums=checksums,
-                extra=self._extra(spans, notes, forks, rewind),
+                extra=record_json(state, spans, notes, forks, rewind, self._attached),
             )
             self._journal.commit(record, state, self._birth)
             self._birth = None
             self._attached = []
-
-    def _extra(
-        self,
-        spans: Sequence[Mapping[str, Any]],
-        notes: Mapping[str, Any] | None,
-        forks: Sequence[Mapping[str, str]],
-        rewind: Rewind | None,
-    ) -> dict[str, Any]:
-        """The JSON of a record."""
-        state = self._state
-        extra: dict[str, Any] = {}
-        if not state.generation:
-            extra |= header_json(state.identity, state.geometry)
-            if state.base is not None:
-                extra["base"] = state.base.ref.to_json()
-        if rewind is not None:
-            extra["rewind"] = asdict(rewind)
-        if len(spans):
-            extra["spans"] = [dict(span) for span in spans]
-        if notes is not None:
-            extra["notes"] = dict(notes)
-        if forks:
-            extra["forks"] = [dict(fork) for fork in forks]
-        if self._attached:
-            extra["attachments"] = [attachment.to_json() for attachment in self._attached]
-        return extra
 
     def close(self) -> None:
         """Release the file; a session that was never committed leaves nothing behind."""
