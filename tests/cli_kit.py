@@ -18,7 +18,7 @@ import pytest
 from tiny_models import make_tiny_model
 
 from engine.session import SessionFile
-from kvcli import app
+from kvcli import app, recent_sessions
 
 WINDOW = 2048
 
@@ -81,6 +81,27 @@ def kvcli(
         return Ran(code, *capfd.readouterr())
 
     return run
+
+
+@pytest.fixture
+def tool(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Kvcli:
+    """Run a command line that takes no model; the list of recent sessions is this test's own."""
+    monkeypatch.setattr(recent_sessions, "cache_dir", lambda: tmp_path / "cache")
+
+    def run(*arguments: object, **_: object) -> Ran:
+        code = app.run([str(argument) for argument in arguments])
+        return Ran(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def session(kvcli: Kvcli, tool: Kvcli, long_notes: Path) -> Path:
+    """The session of `long_notes`, s.kv in the working folder."""
+    assert kvcli("ingest", "--dashboard", "off", long_notes, "-o", "s.kv").code == 0
+    return Path("s.kv")
 
 
 def stored_ids(path: Path) -> list[int]:

@@ -16,6 +16,7 @@ import session_kit as kit
 from engine.session import SessionFile
 from engine.session.block_file import Access, BlockFile
 from engine.session.recovery import Recovery, recover
+from engine.types import Part
 
 SECTOR = 512
 
@@ -149,3 +150,12 @@ def flip(path: Path, offset: int, mask: int = 0x10) -> None:
     """Flip a bit of a file in place."""
     byte = path.read_bytes()[offset]
     overwrite(path, offset, bytes([byte ^ mask]))
+
+
+def spoil(path: Path, page: int, part: Part = Part.KEYS, layer: int = 1) -> None:
+    """Flip a bit of one slice of a page, counted from the start of the sequence."""
+    state = opened(path).state
+    segment, position = divmod(page, state.geometry.pages_per_segment)
+    extent = state.segments.extent(segment)
+    assert extent is not None
+    flip(path, extent + state.segments.layout.page_offset(part, layer, position) + 9)

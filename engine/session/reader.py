@@ -201,10 +201,11 @@ class SessionReader:
             AttachmentCorrupt: It fails its checksum; to be done without.
             StorageError: The device failed.
         """
-        file, state = self._file, self._state
-        while not any(attachment is own for own in state.attachments):
-            assert state.base is not None, "an attachment of another session"
-            file, state = state.base.file, state.base.state
+        file, state, base = self._file, self._state, self._state.base
+        while base is not None:
+            if any(attachment is there for there in base.state.attachments):
+                file, state = base.file, base.state
+            base = base.state.base
         return read_attachment(file, state.uuid, attachment)
 
     def free_space_check(self, bytes_needed: int) -> None:

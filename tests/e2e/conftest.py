@@ -9,5 +9,7 @@ from cli_kit import kvcli as kvcli
 from cli_kit import long_model as long_model
 from cli_kit import long_notes as long_notes
 from cli_kit import notes as notes
+from cli_kit import session as session
 from cli_kit import tiny_model as tiny_model
+from cli_kit import tool as tool
 from engine_kit import one_thread as one_thread

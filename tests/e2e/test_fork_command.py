@@ -6,32 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from cli_kit import Kvcli, Ran, stored_ids, stored_kv
+from cli_kit import Kvcli, stored_ids, stored_kv
 
 from engine.session import SessionFile
-from kvcli import app, recent_sessions
 
 ASKED = ("--max-tokens", "6", "--dashboard", "off")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_sessions, "cache_dir", lambda: tmp_path / "cache")
-
-
-@pytest.fixture
-def tool(capfd: pytest.CaptureFixture[str]) -> Kvcli:
-    def run(*arguments: object, **_: object) -> Ran:
-        code = app.run([*map(str, arguments)])
-        return Ran(code, *capfd.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def session(kvcli: Kvcli, long_notes: Path) -> Path:
-    assert kvcli("ingest", "--dashboard", "off", long_notes, "-o", "s.kv").code == 0
-    return Path("s.kv")
 
 
 def test_a_fork_answers_as_its_base_does(kvcli: Kvcli, tool: Kvcli, session: Path) -> None:

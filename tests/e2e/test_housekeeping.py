@@ -8,45 +8,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cli_kit import Kvcli, Ran, stored_ids, stored_kv
-from session_faults import flip, opened
+from cli_kit import Kvcli, stored_ids, stored_kv
+from session_faults import spoil
 
 from engine.attention import sketch
 from engine.session import SessionFile
 from engine.types import Part
-from kvcli import app, recent_sessions
+from kvcli import recent_sessions
 from kvcli.sizes import format_ago
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The list of recent sessions is this test's own."""
-    monkeypatch.setattr(recent_sessions, "cache_dir", lambda: tmp_path / "cache")
+@pytest.fixture
+def cache(tool: Kvcli, tmp_path: Path) -> Path:
+    """Where `tool` keeps its list."""
     return tmp_path / "cache"
 
 
-@pytest.fixture
-def tool(capfd: pytest.CaptureFixture[str]) -> Kvcli:
-    """Run a command that takes no model in this process."""
-
-    def run(*arguments: object, **_: object) -> Ran:
-        code = app.run([*map(str, arguments)])
-        return Ran(code, *capfd.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def session(kvcli: Kvcli, long_notes: Path) -> Path:
-    assert kvcli("ingest", "--dashboard", "off", long_notes, "-o", "s.kv").code == 0
-    return Path("s.kv")
-
-
 def damage(session: Path) -> None:
-    state = opened(session).state
-    extent = state.segments.extent(0)
-    assert extent is not None
-    flip(session, extent + state.segments.layout.page_offset(Part.VALUES, 1, 2) + 9)
+    spoil(session, 2, Part.VALUES)
 
 
 # -- sessions ------------------------------------------------------------------------------

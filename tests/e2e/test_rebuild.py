@@ -21,12 +21,6 @@ def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(folder, "llama", num_hidden_layers=2)
 
 
-@pytest.fixture
-def session(kvcli: Kvcli, long_notes: Path) -> Path:
-    assert kvcli("ingest", *QUIET, long_notes, "-o", "s.kv").code == 0
-    return Path("s.kv")
-
-
 def test_a_mismatch_names_the_field_and_offers_to_rebuild(
     kvcli: Kvcli, session: Path, other_model: Path
 ) -> None:

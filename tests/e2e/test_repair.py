@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli_kit import Kvcli, prose, stored_ids, stored_kv
-from session_faults import flip, opened
+from session_faults import flip, opened, spoil
 
 from engine.session import SessionFile, fork_session, verify
 from engine.types import Part
@@ -21,14 +21,6 @@ def ingest(kvcli: Kvcli, *options: object, lines: int = 150) -> Path:
     ran = kvcli("ingest", *QUIET, *options, "long.txt", "-o", "s.kv")
     assert ran.code == 0, ran.err
     return Path("s.kv")
-
-
-def spoil(session: Path, page: int, part: Part = Part.KEYS, layer: int = 1) -> None:
-    state = opened(session).state
-    segment, position = divmod(page, state.geometry.pages_per_segment)
-    extent = state.segments.extent(segment)
-    assert extent is not None
-    flip(session, extent + state.segments.layout.page_offset(part, layer, position) + 11)
 
 
 def is_sound(session: Path) -> bool:

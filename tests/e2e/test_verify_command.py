@@ -4,45 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from cli_kit import Kvcli, Ran
-from session_faults import flip, opened
+from cli_kit import Kvcli
+from session_faults import flip, spoil
 
 from engine.session import SessionFile
 from engine.session.format import SUPERBLOCK_COPIES
 from engine.types import Part
-from kvcli import app
 from kvcli.corpus.source_map import SourceMap
 
 
-@pytest.fixture
-def session(kvcli: Kvcli, long_notes: Path) -> Path:
-    assert kvcli("ingest", "--dashboard", "off", long_notes, "-o", "s.kv").code == 0
-    return Path("s.kv")
-
-
-@pytest.fixture
-def verify(capfd: pytest.CaptureFixture[str]) -> Kvcli:
-    """Run the command in this process."""
-
-    def run(*arguments: object, **_: object) -> Ran:
-        code = app.run(["verify", *map(str, arguments)])
-        return Ran(code, *capfd.readouterr())
-
-    return run
-
-
 def damage(session: Path, page: int, *places: tuple[Part, int]) -> None:
-    state = opened(session).state
-    segment, position = divmod(page, state.geometry.pages_per_segment)
-    extent = state.segments.extent(segment)
-    assert extent is not None
     for part, layer in places:
-        flip(session, extent + state.segments.layout.page_offset(part, layer, position) + 9)
+        spoil(session, page, part, layer)
 
 
-def test_a_sound_session_is_said_to_be_sound(verify: Kvcli, session: Path) -> None:
-    ran = verify(session)
+def test_a_sound_session_is_said_to_be_sound(tool: Kvcli, session: Path) -> None:
+    ran = tool("verify", session)
     assert ran.code == 0 and not ran.error
     assert "sound: every byte is what was committed" in ran.out
     with SessionFile.open(session, writable=False) as file:
@@ -50,14 +27,14 @@ def test_a_sound_session_is_said_to_be_sound(verify: Kvcli, session: Path) -> No
     assert f"{pages} pages" in ran.out
 
 
-def test_damaged_pages_are_named_with_their_source_and_exit_5(verify: Kvcli, session: Path) -> None:
+def test_damaged_pages_are_named_with_their_source_and_exit_5(tool: Kvcli, session: Path) -> None:
     damage(session, 3, (Part.KEYS, 0), (Part.VALUES, 2))
     damage(session, 7, (Part.KEYS, 1))
     with SessionFile.open(session, writable=False) as file:
         size, sources = file.geometry.page_tokens, SourceMap.from_json(file.spans)
     source = sources.locate(3 * size)
     assert source is not None
-    ran = verify(session)
+    ran = tool("verify", session)
     assert ran.code == 5
     named = f"page 3 (tokens {3 * size} to {4 * size - 1}, {source.cite()}): 2 of 6 slices"
     assert named in " ".join(ran.out.split())
@@ -66,10 +43,10 @@ def test_damaged_pages_are_named_with_their_source_and_exit_5(verify: Kvcli, ses
     assert "sound" not in ran.out
 
 
-def test_json_has_every_damaged_page_and_only_one_object(verify: Kvcli, session: Path) -> None:
-    assert verify("--json", session).json["sound"] is True
+def test_json_has_every_damaged_page_and_only_one_object(tool: Kvcli, session: Path) -> None:
+    assert tool("verify", "--json", session).json["sound"] is True
     damage(session, 3, (Part.KEYS, 0), (Part.VALUES, 2))
-    ran = verify("--json", session)
+    ran = tool("verify", "--json", session)
     assert ran.code == 5 and ran.json["sound"] is False
     (page,) = ran.json["damaged_pages"]
     assert (page["page"], page["slices"]) == (3, 2)
@@ -77,22 +54,22 @@ def test_json_has_every_damaged_page_and_only_one_object(verify: Kvcli, session:
 
 
 def test_damage_that_costs_nothing_is_told_as_such(
-    kvcli: Kvcli, verify: Kvcli, session: Path
+    kvcli: Kvcli, tool: Kvcli, session: Path
 ) -> None:
     flip(session, SUPERBLOCK_COPIES[0][1] + 40)
-    ran = verify(session)
+    ran = tool("verify", session)
     assert ran.code == 5
     assert "no page is damaged" in ran.error[0]
     assert kvcli("inspect", session).code == 0
 
 
-def test_what_is_no_session_is_refused(verify: Kvcli, notes: Path) -> None:
-    ran = verify(notes)
+def test_what_is_no_session_is_refused(tool: Kvcli, notes: Path) -> None:
+    ran = tool("verify", notes)
     assert ran.code == 5 and "not a session file" in ran.error[0]
-    assert verify("missing.kv").code == 5
+    assert tool("verify", "missing.kv").code == 5
 
 
-def test_a_session_that_is_being_written_is_not_checked(verify: Kvcli, session: Path) -> None:
+def test_a_session_that_is_being_written_is_not_checked(tool: Kvcli, session: Path) -> None:
     with SessionFile.open(session, writable=True):
-        ran = verify(session)
+        ran = tool("verify", session)
     assert ran.code == 5 and "being written by another kvcli" in ran.error[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import session_kit as kit
-from session_faults import flip, opened
+from session_faults import flip, opened, spoil
 
 from engine.errors import (
     BaseMissing,
@@ -190,10 +190,7 @@ def test_both_may_move_together_and_the_fork_alone(base: Path, fork: Path, tmp_p
 
 
 def test_damage_in_a_shared_page_is_found_in_the_base(base: Path, fork: Path) -> None:
-    state = opened(base).state
-    extent = state.segments.extent(1)
-    assert extent is not None
-    flip(base, extent + state.segments.layout.page_offset(Part.KEYS, 1, 2) + 3)
+    spoil(base, 6)
     with (
         SessionFile.open(fork, writable=False) as file,
         pytest.raises(PageCorrupt, match=r"base\.kv: page 6, layer 1, keys"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import session_kit as kit
-from session_faults import flip, opened
+from session_faults import opened, spoil
 
 from engine.errors import StorageError
 from engine.session import Fault, verify
@@ -43,7 +43,7 @@ def test_every_damaged_slice_is_named_once(
     monkeypatch.setattr("engine.session.verification.READ_BYTES", read_bytes)
     damaged = [(1, Part.KEYS, 0), (1, Part.VALUES, 1), (2, Part.VALUES, 1), (14, Part.KEYS, 1)]
     for place in damaged:
-        flip(path, offset_of(path, *place) + 7)
+        spoil(path, *place)
     found = verify(path, lambda done, total: None)
     assert sorted(places(found.faults)) == damaged  # type: ignore[type-var]
     assert found.pages == 16
@@ -54,7 +54,7 @@ def test_sectors_that_cannot_be_read_are_named_and_the_rest_is_checked(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = range(offset_of(path, 5, Part.KEYS, 1), offset_of(path, 7, Part.KEYS, 1))
-    flip(path, offset_of(path, 12, Part.VALUES, 0))
+    spoil(path, 12, Part.VALUES, 0)
     read = BlockFile.read
 
     def fail(self: BlockFile, into: memoryview, offset: int) -> int:
