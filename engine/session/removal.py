@@ -26,7 +26,7 @@ from engine.session.recovery import recovered
 
 
 def remove_session(path: Path) -> None:
-    """Remove a session that nobody uses and no fork needs.
+    """Remove a session that nobody uses and no fork needs; also a fork whose base is gone.
 
     Raises:
         NotASession: There is none; anything else is left alone.
@@ -35,12 +35,15 @@ def remove_session(path: Path) -> None:
         BaseNeeded: Forks have pages from it.
         StorageError: The folder does not let go of it.
     """
-    with recovered(path, Access.WRITE) as (file, found):
-        require_no_forks(file.path, found.state.uuid, found.state.forks)
-        try:
-            os.unlink(path)
-        except OSError as error:
-            raise storage_error(path, error) from error
+    with suppress(BaseMissing), recovered(path, Access.PEEK) as (_, found):
+        require_no_forks(path, found.state.uuid, found.state.forks)
+    file = BlockFile.open(path, Access.WRITE)
+    try:
+        os.unlink(path)
+    except OSError as error:
+        raise storage_error(path, error) from error
+    finally:
+        file.close()
 
 
 def require_replaceable(path: Path) -> None:

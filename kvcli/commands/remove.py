@@ -6,12 +6,13 @@ Owns the question and the honest word about what removing does.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
-from engine.errors import ConfigError, SessionError
-from engine.session import SessionSummary, describe, remove_session
+from engine.errors import BaseMissing, ConfigError, SessionError
+from engine.session import describe, remove_session
 from kvcli.options import RunOptions
 from kvcli.output import Output, clean
 from kvcli.recent_sessions import forget_session
@@ -32,9 +33,8 @@ def run(options: RunOptions, sessions: tuple[Path, ...], *, is_agreed: bool) -> 
         is_agreed: Do not ask.
 
     Raises:
-        ConfigError: There is nobody to ask.
+        ConfigError: There is nobody to ask, or the answer was no.
         SessionError: One is no session, or in use.
-        Abort: The answer was no.
         StorageError: A folder does not let go of its file.
     """
     output = Output(options)
@@ -42,35 +42,41 @@ def run(options: RunOptions, sessions: tuple[Path, ...], *, is_agreed: bool) -> 
     if not is_agreed:
         _ask(found, output)
     removed = []
-    for summary in found:
-        remove_session(summary.path)
-        forget_session(summary.path)
-        removed.append(summary)
+    for doomed in found:
+        remove_session(doomed.path)
+        forget_session(doomed.path)
+        removed.append(doomed)
         if not options.json:
-            output.show(f"removed {clean(str(summary.path))} ({_size(summary)})")
+            output.show(f"removed {clean(str(doomed.path))} ({format_size(doomed.num_bytes)})")
     if options.json:
-        rows = [{"session": str(s.path), "bytes": s.allocated_bytes} for s in removed]
+        rows = [{"session": str(each.path), "bytes": each.num_bytes} for each in removed]
         output.json({"removed": rows})
     output.status(HONEST)
 
 
-def _describe(session: Path) -> SessionSummary:
+@dataclass(frozen=True, slots=True)
+class _Doomed:
+    path: Path
+    num_bytes: int
+    what: str
+
+
+def _describe(session: Path) -> _Doomed:
     try:
-        return describe(session)
+        summary = describe(session)
+    except BaseMissing:
+        return _Doomed(session, session.stat().st_blocks * 512, "a fork whose base is missing")
     except SessionError as error:
         raise type(error)(
             error.message, "Only sessions are removed; for anything else there is rm."
         ) from error
+    return _Doomed(session, summary.allocated_bytes, f"{summary.tokens:,} tokens")
 
 
-def _ask(found: list[SessionSummary], output: Output) -> None:
+def _ask(found: list[_Doomed], output: Output) -> None:
     if not sys.stdin.isatty():
         raise ConfigError("nobody is there to ask whether to remove them", "Add --yes.")
-    for summary in found:
-        output.warn(f"{summary.path}: {summary.tokens:,} tokens, {_size(summary)}")
+    for doomed in found:
+        output.warn(f"{doomed.path}: {doomed.what}, {format_size(doomed.num_bytes)}")
     if not typer.confirm("Remove?", err=True):
         raise ConfigError("nothing was removed")
-
-
-def _size(summary: SessionSummary) -> str:
-    return format_size(summary.allocated_bytes)

@@ -73,6 +73,13 @@ def test_a_missing_base_is_one_clear_line(kvcli: Kvcli, tool: Kvcli, session: Pa
     assert "cannot be used" in row["state"]
 
 
+def test_a_fork_without_a_base_can_be_removed(tool: Kvcli, session: Path) -> None:
+    assert tool("fork", session, "new.kv").code == 0
+    session.unlink()
+    ran = tool("rm", "--yes", "new.kv")
+    assert ran.code == 0 and not Path("new.kv").exists()
+
+
 def test_a_session_in_use_is_not_forked(tool: Kvcli, session: Path) -> None:
     with SessionFile.open(session, writable=True):
         ran = tool("fork", session, "new.kv")
