@@ -1,13 +1,15 @@
 """The second question on a subject: how many of the pages it is answered from lie in RAM already.
 
-Pairs of questions on one subject are put to a session of R's reference manual, answered from stored
-pages. What counts is where the pages of the second question's working set lie when it is asked;
-sinks count as well. With and without prefetching, each from a freshly opened session.
+Pairs of questions on one subject are put to a session, answered from stored pages: of R's reference
+manual (`questions/pairs_manual.json`) or of SymPy's sources (`pairs_sympy.json`). What counts is
+where the pages of the second question's working set lie when it is asked; sinks count as well. With
+and without prefetching, each from a freshly opened session.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -23,24 +25,7 @@ from kvcli.sizes import parse_size
 from tests.bench.harness import report
 from tests.bench.hidden import ask_afresh
 
-PAIRS = (
-    ("Which function adds a small amount of noise to a numeric vector?",
-     "What does the argument amount of jitter mean?"),
-    ("How is a linear model fitted?", "Which components does an object of class lm have?"),
-    ("What does the function merge do with two data frames?",
-     "Which argument of merge says by which columns data frames are merged?"),
-    ("How can the elements of a character vector be split into substrings?",
-     "What does strsplit do when the argument split is empty?"),
-    ("Which function estimates parameters by maximum likelihood?",
-     "What does the argument minuslogl of mle take?"),
-    ("What does approxfun return?", "Which values can the argument rule of approxfun have?"),
-    ("How is a contour plot drawn?", "Which argument of contour sets the labels of the lines?"),
-    ("What does the function Sys.time give?", "In which time zone is the result of Sys.time?"),
-    ("How can a function be applied over the margins of an array?",
-     "What does the argument MARGIN of apply mean?"),
-    ("Which function computes a kernel density estimate?",
-     "How is the smoothing bandwidth bw of density chosen?"),
-)  # fmt: skip
+QUESTIONS = Path(__file__).with_name("questions")
 
 
 @contextmanager
@@ -76,8 +61,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("session", type=Path)
     parser.add_argument("--ram", default="2GiB")
-    parser.add_argument("--pairs", type=int, default=len(PAIRS))
+    parser.add_argument("--about", choices=("manual", "sympy"), default="manual")
+    parser.add_argument("--pairs", type=int, help="how many; default: all")
     choices = parser.parse_args()
+    about = (QUESTIONS / f"pairs_{choices.about}.json").read_text(encoding="utf-8")
+    pairs: list[tuple[str, str]] = json.loads(about)[: choices.pairs]
     rows: dict[str, dict[str, float]] = {}
     shares: dict[str, list[str]] = {}
     for prefetch in ("off", "auto"):
@@ -88,7 +76,7 @@ def main() -> None:
         first, second = dict.fromkeys(Tier, 0), dict.fromkeys(Tier, 0)
         with opening.go_on(options, choices.session) as run:
             run.read()
-            for opener, follower in PAIRS[: choices.pairs]:
+            for opener, follower in pairs:
                 for counts, question in ((first, opener), (second, follower)):
                     found = ask(run.conversation, options, question)
                     for tier in Tier:

@@ -75,9 +75,9 @@ def budgets(words: int) -> Iterator[Figure]:
     yield f"peak RSS of {len(report['rows'])} random budgets, of allowed", worst, "<= 1"
 
 
-def again(session: Path, pairs: int) -> Iterator[Figure]:
+def again(session: Path, pairs: int, about: str) -> Iterator[Figure]:
     """Second questions on a subject."""
-    (report,) = run("again", str(session), "--pairs", str(pairs))
+    (report,) = run("again", str(session), "--pairs", str(pairs), "--about", about)
     row = report["rows"]["second question, prefetch auto"]
     yield "second question, pages in RAM", row["share"], ">= 0.7"
     if row["issued"]:
@@ -90,12 +90,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path.home(), help="on the disk to measure")
     parser.add_argument("--session", type=Path, help="a long session, for the scan and questions")
     parser.add_argument("--pairs", type=int, default=5, help="of questions on one subject")
+    parser.add_argument("--about", default="manual", help="what the session is about, see again")
     parser.add_argument("--words", type=int, default=2000, help="of the text under random budgets")
     options = parser.parse_args()
     figures = [*stream(options.folder), *pressure(options.session), *telemetry()]
     figures += [*bring_back(), *budgets(options.words)]
     if options.session:
-        figures += again(options.session, options.pairs)
+        figures += again(options.session, options.pairs, options.about)
     print("\n| what | measured | goal |\n| --- | ---: | ---: |")
     for what, value, goal in figures:
         print(f"| {what} | {value:.3f} | {goal} |")
