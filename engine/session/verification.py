@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import AttachmentCorrupt, PageCorrupt, StorageError
-from engine.session.attachments import read_attachment
+from engine.session.attachments import Attachment, read_attachment
 from engine.session.block_file import Access, BlockFile
 from engine.session.format import aligned_buffer
 from engine.session.lineage import home_of
@@ -195,9 +195,13 @@ def _check_tail(file: BlockFile, state: SessionState) -> list[Fault]:
 def _check_attachments(file: BlockFile, state: SessionState) -> list[Fault]:
     base = state.base
     faults = [] if base is None else _check_attachments(base.file, base.state)
-    for attachment in state.attachments:
+
+    def check(attachment: Attachment) -> Fault | None:
         try:
             read_attachment(file, state.uuid, attachment)
         except (AttachmentCorrupt, StorageError) as fault:
-            faults.append(Fault(fault.message))
-    return faults
+            return Fault(fault.message)
+        return None
+
+    with ThreadPoolExecutor(READERS, thread_name_prefix="kv-verify") as pool:
+        return faults + [fault for fault in pool.map(check, state.attachments) if fault]
