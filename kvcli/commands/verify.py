@@ -107,7 +107,8 @@ def _tell(session: Path, repaired: Repaired, output: Output) -> None:
 def _refuse(session: Path, found: Verified, pages: list[DamagedPage], others: list[str]) -> None:
     if pages:
         raise PageCorrupt(
-            f"{session}: {len(pages):,} of {found.pages:,} pages are damaged",
+            f"{session}: {len(pages):,} of {found.pages:,} pages "
+            f"{'is' if len(pages) == 1 else 'are'} damaged",
             f"They are never used. Compute them again: kvcli verify --repair {session}",
         )
     if others:
@@ -148,7 +149,8 @@ def _line(page: DamagedPage, summary: SessionSummary) -> str:
     if page.source:
         where += f", {page.source}"
     of = len(Part) * summary.geometry.num_layers
-    return f"page {page.page:,} ({where}): {page.slices} of {of} slices are damaged"
+    verb = "is" if page.slices == 1 else "are"
+    return f"page {page.page:,} ({where}): {page.slices} of {of} slices {verb} damaged"
 
 
 def _facts(summary: SessionSummary, found: Verified, seconds: float) -> Table:
