@@ -23,9 +23,10 @@ def run(options: RunOptions, session: Path) -> None:
     session = session.absolute()
     update = update_contents(options, session, output)
     if update.turns_lost:
+        turns = "turn" if update.turns_lost == 1 else "turns"
         output.warn(
-            f"{update.turns_lost} questions and answers about the documents of before are dropped "
-            "(kvcli fork keeps them, if it comes first)"
+            f"the chat about the documents of before, {update.turns_lost} {turns}, is dropped "
+            "(kvcli fork keeps it, if it comes first)"
         )
     with opening.go_on(update.options, session, loaded=update.loaded) as job:
         kept = min(job.conversation.sequence.num_tokens, update.tokens)

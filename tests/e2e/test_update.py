@@ -122,7 +122,7 @@ def test_turns_about_the_old_documents_are_dropped_and_that_is_said(
     assert kvcli("resume", *QUIET, session, "Who painted it?", "--max-tokens", "4").code == 0
     (repo / "j.txt").write_text("Quite another text.\n")
     ran = kvcli("update", *QUIET, session)
-    assert ran.code == 0 and "1 questions and answers" in ran.err
+    assert ran.code == 0 and "documents of before, 1 turn, is dropped" in ran.err
     assert_same(session, ingest(kvcli, "fresh.kv", "repo"))
 
 
