@@ -15,23 +15,24 @@ from engine.errors import NonFiniteKV, PageCorrupt
 from engine.types import Part
 
 _BITS = {
-    "bfloat16": (np.uint16, 0x7FFF, 0x7F80),
-    "float16": (np.uint16, 0x7FFF, 0x7C00),
-    "float32": (np.uint32, 0x7FFFFFFF, 0x7F800000),
+    "bfloat16": (np.int16, 0x7F80, np.uint16, 0xFF80),
+    "float16": (np.int16, 0x7C00, np.uint16, 0xFC00),
+    "float32": (np.int32, 0x7F800000, np.uint32, 0xFF800000),
 }
-"""Of each dtype: how its bits are read, which of them are the magnitude, and that of infinity."""
+"""Of each dtype the bits of infinity, read with a sign, and those of minus infinity, read without:
+what is no number is one of them or above."""
 
 
 def is_finite(data: memoryview, dtype: str) -> bool:
-    """Whether all elements are numbers: one pass of integer operations over their bits.
+    """Whether all elements are numbers: two largest values of their bits, and no copy of them.
 
     Args:
         data: Whole elements, at least one.
         dtype: "bfloat16", "float16" or "float32".
     """
-    kind, magnitude, infinity = _BITS[dtype]
-    bits = np.frombuffer(data, kind)
-    return bool(np.bitwise_and(bits, magnitude).max() < infinity)
+    signed, infinity, unsigned, minus_infinity = _BITS[dtype]
+    bits = np.frombuffer(data, signed)
+    return bool(bits.max() < infinity and bits.view(unsigned).max() < minus_infinity)
 
 
 def require_finite_to_keep(data: memoryview, dtype: str, where: str) -> None:
