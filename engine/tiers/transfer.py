@@ -107,6 +107,7 @@ class Transfer:
         self._file = file
         self._telemetry = telemetry
         self._state = IOState(file.path, deadline)
+        self._numbers: set[tuple[PageRun, Part, int]] = set()
         self._pages_per_read = pages_per_read(geometry, extent_bytes)
         self._io_threads = io_threads
         self._readers = ThreadPoolExecutor(io_threads, thread_name_prefix="kv-read")
@@ -165,7 +166,7 @@ class Transfer:
             for half, memory in zip(Part, halves, strict=True):
                 self.writes.settle(run.segment)
                 with self._telemetry.busy(Link.DISK_TO_HOST):
-                    read_slices(self._file, run, half, layer, memory)
+                    read_slices(self._file, run, half, layer, memory, self._numbers)
                 self._telemetry.count_read(len(memory))
 
     def _start(self, job: ReadJob, buffer: StreamBuffer, *, is_ahead: bool) -> _Flight:
@@ -214,7 +215,9 @@ class Transfer:
         try:
             with self._telemetry.busy(Link.DISK_TO_HOST):
                 for run, half, first in reads:
-                    num_bytes += read_run(self._file, run, half, layer, into.halves[half], first)
+                    num_bytes += read_run(
+                        self._file, run, half, layer, into.halves[half], first, self._numbers
+                    )
                     moves += 1
         finally:
             self._telemetry.count_read(num_bytes, moves)
