@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from glob import glob, has_magic
@@ -42,6 +42,9 @@ _MANIFESTS = frozenset({
     "build.gradle", "build.gradle.kts", "cmakelists.txt", "makefile", "gemfile", "composer.json",
     "dockerfile",
 })  # fmt: skip
+_OFTEN = 0.05
+"""Share of commits from which on a README or manifest does not come first any more."""
+
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -155,7 +158,7 @@ def _discover_folder(folder: Path, shown_under: Path, selection: Selection, out:
     for name, why in listing.unreadable:
         shown = printable(str(shown_under / name)) if name else printable(str(folder))
         out.skipped.append(Skip(shown, SkipReason.UNREADABLE, why))
-    for entry in sorted(listing.entries, key=reading_order):
+    for entry in in_reading_order(listing.entries, listing.changes):
         if not selection.wants(entry):
             continue
         shown = printable(str(shown_under / entry))
@@ -198,12 +201,27 @@ def _is_any(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
 
 
-def reading_order(entry: str) -> tuple[tuple[str, ...], int, str]:
-    """Sort key: a folder's README, its manifests, its other files, then the folders below it."""
-    path = PurePosixPath(entry)
-    name = path.name.lower()
-    rank = 0 if name.startswith("readme") else 1 if name in _MANIFESTS else 2
-    return path.parts[:-1], rank, path.name
+def in_reading_order(entries: Iterable[str], changes: Mapping[str, float]) -> list[str]:
+    """Order a folder's files so that they read well and an update has little to read again.
+
+    A change makes everything behind it be read again. So READMEs and manifests come first unless
+    they change often themselves, then files that rarely change before those that often do: folder
+    by folder among files that change about equally often, each of which begins with its README.
+
+    Args:
+        entries: Paths relative to the folder.
+        changes: In which share of the commits each has changed; those that are not named never.
+    """
+
+    def key(entry: str) -> tuple[int, tuple[str, ...], int, float, str]:
+        path, often = PurePosixPath(entry), changes.get(entry, 0.0)
+        name = path.name.lower()
+        rank = 0 if name.startswith("readme") else 1 if name in _MANIFESTS else 2
+        band = round(often * 1000).bit_length()
+        leads = rank < 2 and often < _OFTEN and len(path.parts) == 1
+        return 0 if leads else band, path.parts[:-1], rank, often, path.name
+
+    return sorted(entries, key=key)
 
 
 def _once_each(found: Iterable[Found]) -> list[Found]:

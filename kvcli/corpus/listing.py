@@ -9,12 +9,18 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .ignore import IgnoreRules
 
 _GIT_SECONDS = 120
+
+RECENT_COMMITS = 1000
+"""How many commits back changes are counted: what changes now tells what will change next."""
+
 # A repository's own settings may name programs to run; none of them may be started by reading it.
 _SAFE_GIT = (
     "-c",
@@ -34,6 +40,8 @@ class Listing:
     unreadable: tuple[tuple[str, str], ...] = ()
     """Folders that could not be opened, with the reason."""
     warnings: tuple[str, ...] = ()
+    changes: Mapping[str, float] = field(default_factory=dict)
+    """In which share of the recent commits an entry has changed; those in none are left out."""
 
 
 def list_folder(folder: Path) -> Listing:
@@ -49,7 +57,7 @@ def list_folder(folder: Path) -> Listing:
         if not entries and _is_ignored(folder):
             told = f"'{folder}' is ignored by its repository; read as a plain folder"
             return _walk(folder, folder, warnings=(told,))
-        return Listing(entries)
+        return Listing(entries, changes=shares_of_commits(folder))
     except (OSError, subprocess.SubprocessError) as error:
         told = (
             f"git could not list '{folder}' ({_reason(error)}); its ignore rules were applied "
@@ -77,6 +85,22 @@ def _git(folder: Path, *arguments: str) -> bytes:
         env={**env, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
     )
     return done.stdout
+
+
+def shares_of_commits(folder: Path, commit: str = "HEAD") -> dict[str, float]:
+    """In which share of the last `RECENT_COMMITS` commits each file of a folder has changed.
+
+    Nothing is lost without: a repository that has no commits or cannot be read gives none.
+    """
+    words = (f"--max-count={RECENT_COMMITS}", "--name-only", "--no-renames", "-z")
+    try:
+        told = _git(folder, "log", *words, "--format=%x01", "--relative", commit, "--")
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    parts = [part.lstrip(b"\n") for part in told.split(b"\0")]
+    commits = sum(part.startswith(b"\1") for part in parts)
+    names = Counter(os.fsdecode(part) for part in parts if part.strip(b"\1"))
+    return {name: count / commits for name, count in names.items()}
 
 
 def _is_ignored(folder: Path) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from corpus_kit import MakeTree
 
 from engine.errors import ConfigError
-from kvcli.corpus.discover import Discovery, Selection, discover, reading_order
+from kvcli.corpus.discover import Discovery, Selection, discover, in_reading_order
 from kvcli.corpus.spans import SkipReason
 
 Git = Callable[..., str]
@@ -35,7 +35,7 @@ def reasons(found: Discovery) -> dict[str, SkipReason]:
 
 def test_readme_then_manifests_then_folders_kept_together() -> None:
     entries = ["z.py", "src/a/x.py", "src/z.py", "Makefile", "src-b/q.py", "README.md", "a.py"]
-    assert sorted(entries, key=reading_order) == [
+    assert in_reading_order(entries, {}) == [
         "README.md",
         "Makefile",
         "a.py",
@@ -44,6 +44,34 @@ def test_readme_then_manifests_then_folders_kept_together() -> None:
         "src/a/x.py",
         "src-b/q.py",
     ]
+
+
+def test_what_rarely_changes_comes_before_what_often_does() -> None:
+    """An update reads again what lies behind the first change."""
+    changes = {"README.md": 0.02, "src/hot.py": 0.4, "a.py": 0.001, "src/warm.py": 0.06}
+    changes |= {"lib/warm.py": 0.05, "pyproject.toml": 0.2}
+    entries = [*changes, "src/README.md", "src/cold.py"]
+    assert in_reading_order(entries, changes) == [
+        "README.md",
+        "src/README.md",
+        "src/cold.py",
+        "a.py",
+        "lib/warm.py",
+        "src/warm.py",
+        "pyproject.toml",
+        "src/hot.py",
+    ]
+
+
+def test_the_order_is_that_of_the_repository_s_history(tree: MakeTree, git: Git) -> None:
+    root = tree({"lib/a.py": "0", "lib/b.py": "0", "README": "0"})
+    git(root, "init", "-q")
+    for change in range(30):
+        (root / "lib/a.py").write_text(str(change))
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "Change", "--allow-empty")
+    assert shown(find(root)) == ["README", "lib/b.py", "lib/a.py"]
+    assert shown(find(root / "lib")) == ["b.py", "a.py"]
 
 
 def test_paths_are_shown_relative_to_the_only_folder(tree: MakeTree) -> None:

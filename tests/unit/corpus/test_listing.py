@@ -165,3 +165,26 @@ def test_a_git_that_never_answers_is_given_up(
     listing = list_folder(repository)
     assert "no answer" in listing.warnings[0]
     assert listing.entries
+
+
+# -- how often files change ------------------------------------------------------------------------
+
+
+def test_changes_are_counted_by_commits(tree: MakeTree, git: Git) -> None:
+    root = tree({"sub/a\nb.txt": "0", "quiet.txt": "0"})
+    git(root, "init", "-q")
+    for change in range(4):
+        (root / "sub/a\nb.txt").write_text(str(change))
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "Change")
+    assert list_folder(root).changes == {"sub/a\nb.txt": 1.0, "quiet.txt": 0.25}
+    assert list_folder(root / "sub").changes == {"a\nb.txt": 1.0}
+
+
+def test_without_commits_nothing_has_changed(repository: Path) -> None:
+    listing = list_folder(repository)
+    assert listing.changes == {} and listing.warnings == ()
+
+
+def test_without_git_nothing_has_changed(tree: MakeTree) -> None:
+    assert list_folder(tree(RULES)).changes == {}
