@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from child_kit import Spawn
-from cli_kit import Kvcli, check_refused, kv_tokens, prose, stored_ids
+from cli_kit import Kvcli, check_refused, kv_tokens, prose, stored_ids, stored_kv
 
+from engine.session import verify
 from engine.session.block_file import BlockFile
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +95,45 @@ def test_a_disk_that_is_full_after_the_answer_costs_the_turn_only(
     assert "the disk is full or over its limit" in ran.error[0]
     assert kv_tokens(Path("kept.kv")) == tokens
     assert kvcli(*question).out == ran.out
+
+
+def no_room_for_the_update() -> None:
+    limit_files(os.path.getsize("kept.kv") + 300_000)
+
+
+def test_a_disk_that_fills_up_in_an_update_loses_nothing_that_is_still_true(
+    spawn: Spawn, kvcli: Kvcli
+) -> None:
+    """With room again, the same command finishes it, and it is as an ingest of now."""
+    Path("long.txt").write_text(prose(45))
+    assert kvcli("ingest", "long.txt", "-o", "kept.kv").code == 0
+    Path("long.txt").write_text("New.\n" + prose(45))
+    ran = spawn("update", "kept.kv", scenario=no_room_for_the_update).end()
+    assert ran.code == 1 and "the disk is full or over its limit" in ran.error[0]
+    assert "what was committed before is kept" in ran.error[1]
+    assert verify(Path("kept.kv"), lambda done, total: None).faults == ()
+    assert kvcli("update", "kept.kv").code == 0
+    assert kvcli("ingest", "long.txt", "-o", "fresh.kv").code == 0
+    assert stored_ids(Path("kept.kv")) == stored_ids(Path("fresh.kv"))
+    assert stored_kv(Path("kept.kv")) == stored_kv(Path("fresh.kv"))
+
+
+@pytest.mark.parametrize("command", [("export", "kept.kv", "copy.kv"), ("compact", "kept.kv")])
+def test_a_disk_that_fills_up_while_a_session_is_copied_leaves_the_session(
+    kvcli: Kvcli, tool: Kvcli, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    Path("long.txt").write_text(prose(45))
+    assert kvcli("ingest", "long.txt", "-o", "kept.kv").code == 0
+    before = Path("kept.kv").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, limits[1]))
+    try:
+        ran = tool(*command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert ran.code == 1 and "the disk is full or over its limit" in ran.error[0], ran.err
+    assert Path("kept.kv").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} <= {"kept.kv", "long.txt", "cache", "home"}
 
 
 def test_a_full_spill_disk_is_one_line(spawn: Spawn, tmp_path: Path) -> None:
