@@ -160,12 +160,19 @@ class Engine:
         finally:
             self.drop(sequence)
 
-    def fork(self, sequence: Sequence) -> Sequence:
-        """Make a sequence that shares every page so far; what it adds stays in memory."""
-        table = sequence.table.fork()
+    def fork(self, sequence: Sequence, num_tokens: int | None = None) -> Sequence:
+        """Make a sequence that shares the pages so far; what it adds stays in memory.
+
+        Args:
+            sequence: Whose pages.
+            num_tokens: It ends with so many leading tokens, of which those on no full page have no
+                KV yet; None: with all of them.
+        """
+        full = None if num_tokens is None else num_tokens // self.model.geometry.page_tokens
         return Sequence(
-            table, list(sequence.token_ids), on_disk=False, local_window=sequence.local_window
-        )
+            sequence.table.fork(full), sequence.token_ids[:num_tokens], on_disk=False,
+            local_window=sequence.local_window,
+        )  # fmt: skip
 
     def gather(self, sequence: Sequence, pages: list[int]) -> Sequence:
         """Make a sequence of copies of some pages, side by side at compact positions.
@@ -286,14 +293,16 @@ class Engine:
         num_tokens: int,
         recorder: QueryRecorder,
         way: ProbeWay = ProbeWay.AUTO,
+        first_token: int = 0,
     ) -> Tensor:
         """Score pages of a sequence by the mass that recorded queries put on them.
 
         Args:
             sequence: Its pages may lie anywhere.
-            num_tokens: Leading tokens to score, all with KV.
+            num_tokens: One past the last token to score; all before it have KV.
             recorder: Queries of a question or an answer.
-            way: By every key or by the key sketch.
+            way: By every key or by the key sketch, which is of all tokens from the first on.
+            first_token: First token to score, the first of a page; none before it counts.
 
         Returns:
             `[layers, num_heads, num_pages]` fp32, see `engine.attention.probe`.
@@ -303,8 +312,10 @@ class Engine:
             StorageError: The device failed.
         """
         with self.telemetry.phase(Phase.COMPUTE):
-            mass = self._lookup.probe(sequence, num_tokens, recorder.queries, way)
-        self._stack.weigh(sequence, mass.sum(dim=(0, 1)).tolist())
+            queries = recorder.queries
+            mass = self._lookup.probe(sequence, num_tokens, queries, way, first_token)
+        first_page = first_token // self.model.geometry.page_tokens
+        self._stack.weigh(sequence, first_page, mass.sum(dim=(0, 1)).tolist())
         return mass
 
     def probe_ways(self, sequence: Sequence, num_tokens: int) -> tuple[ProbeWay, ...]:

@@ -153,20 +153,26 @@ class PageLookup:
         return (ProbeWay.SCAN, ProbeWay.SKETCH) if has_sketch else (ProbeWay.SCAN,)
 
     def probe(
-        self, sequence: Sequence, num_tokens: int, queries: Mapping[int, Tensor], way: ProbeWay
+        self,
+        sequence: Sequence,
+        num_tokens: int,
+        queries: Mapping[int, Tensor],
+        way: ProbeWay,
+        first_token: int = 0,
     ) -> Tensor:
         """Score pages, see `engine.attention.probe.probe`.
 
         Args:
             sequence: Its pages may lie anywhere.
-            num_tokens: Leading tokens to score.
+            num_tokens: One past the last token to score.
             queries: Position-free queries by layer.
             way: What is wanted; without a sketch of these layers and tokens every key is read.
+            first_token: First token to score, the first of a page; none before it counts.
         """
-        parts = self._stack.past.scan(sequence, num_tokens)
+        parts = self._stack.past.scan(sequence, num_tokens, first_token)
         on_disk = any(source.tier is Tier.DISK for part in parts for source in part.sources)
         is_wanted = way is ProbeWay.SKETCH or (way is ProbeWay.AUTO and on_disk)
-        is_possible = is_wanted and sorted(queries) == list(self._layers)
+        is_possible = is_wanted and not first_token and sorted(queries) == list(self._layers)
         if is_possible and self._covers(sequence, num_tokens):
             assert self._sketch is not None
             return self._sketch.probe(num_tokens, self._model.layers, queries)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -21,53 +20,13 @@ from engine.engine import Engine
 from engine.errors import OverBudget
 from engine.lookup import ProbeWay
 from engine.sequence import Sequence
+from kvcli.answer import Answer, Ending, WindowOutgrown
 from kvcli.answer_text import AnswerText
 from kvcli.citations import best_pages, cite
-from kvcli.corpus.source_map import SourceMap
-from kvcli.lookup import Lookup
+from kvcli.corpus.source_map import SourceMap, TokenSpan
 from kvcli.prompts import NEUTRAL_QUESTIONS, PromptBuilder
 from kvcli.results import Citation
 from kvcli.stopping import StopRequested
-
-
-class Ending(Enum):
-    """Why an answer is over."""
-
-    DONE = "done"
-    """The model ended it."""
-    CUT = "cut"
-    """It reached the longest length allowed."""
-    STOPPED = "stopped"
-    """The user stopped it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer and what it cost."""
-
-    text: str
-    citations: tuple[Citation, ...]
-    ending: Ending
-    prompt_tokens: int
-    """Everything in front of the answer."""
-    new_tokens: int
-    first_token_s: float
-    """From the question to its first token."""
-    decode_s: float
-    """From the first token to the last."""
-    lookup: Lookup | None = None
-    """How pages were found; None in exact mode."""
-    reading: str = ""
-    """How focus pages were read; empty in exact mode."""
-
-    def mode_of(self, mode: str) -> str:
-        """The mode of a run with the way in which this answer's pages were read."""
-        return f"{mode}-{self.reading}" if self.reading else mode
-
-    @property
-    def is_found(self) -> bool:
-        """Whether anything in the documents answers to the question."""
-        return self.lookup is None or self.lookup.is_found
 
 
 @dataclass(slots=True)
@@ -97,6 +56,8 @@ class Conversation:
     """Whether a question has been put and its answer has not begun."""
     way: ProbeWay = ProbeWay.AUTO
     """How pages are scored."""
+    history: list[TokenSpan] = field(default_factory=list)
+    """Earlier turns that have been kept, in order."""
 
     @property
     def is_fresh(self) -> bool:
@@ -135,12 +96,12 @@ class Conversation:
                 the question attended to.
 
         Raises:
-            OverBudget: Question and answer do not fit the window; nothing was computed.
+            WindowOutgrown: Question and answer do not fit the window; nothing was computed.
             StopRequested: The user stopped before the answer began. The question stays, unanswered.
         """
         started = time.monotonic()
         ids = self.question_ids(question, is_request=is_request)
-        self._require_room(len(ids), sampling.max_tokens)
+        self._require_room(question, len(ids), sampling.max_tokens)
         recorder = self.recorder()
         self.is_asking = True
         self.turns += 1
@@ -189,7 +150,16 @@ class Conversation:
         fits = len(self.sequence.token_ids) <= self.engine.model.window
         if waiting and (fits or self.sequence.local_window is not None):
             self.engine.compute(self.sequence)
-        self.engine.commit(self.sequence, notes=notes)
+        new = self._new_turn()
+        self.engine.commit(self.sequence, spans=[turn.to_json() for turn in new], notes=notes)
+        self.history += new
+
+    def _new_turn(self) -> list[TokenSpan]:
+        """What has been said since the last turn that was kept: a question with its answer, and in
+        front of it questions that were stopped before theirs."""
+        first = self.history[-1].end_token if self.history else self.document_tokens
+        more = self.sequence.num_tokens - first
+        return [TokenSpan.of_turn(self.turns, first, more)] if more > 0 else []
 
     def question_ids(self, question: str, *, is_request: bool = False) -> list[int]:
         """The next turn as token ids, from behind what is there to where the answer begins."""
@@ -202,15 +172,16 @@ class Conversation:
         """How much more each page of the documents draws a question than it draws any question."""
         return self._scores(self._probe(self.question_ids(question)))
 
-    def _require_room(self, question_tokens: int, answer_tokens: int) -> None:
+    def _require_room(self, question: str, question_tokens: int, answer_tokens: int) -> None:
         used, window = len(self.sequence.token_ids), self.engine.model.window
         need = used + question_tokens + answer_tokens
         if need > window:
-            raise OverBudget(
+            raise WindowOutgrown(
                 f"{used:,} tokens so far, {question_tokens:,} of the question and "
                 f"{answer_tokens:,} for the answer are {need:,}: more than the window of "
                 f"{window:,}",
                 "Ask for less with --max-tokens, shorten the question, or start a new session.",
+                question,
             )
 
     def _compute(self, task: str, recorder: QueryRecorder | None) -> Tensor:
@@ -255,13 +226,28 @@ class Conversation:
             question_ids: The question.
             ways: The largest mass of these counts; none: `self.way`.
         """
-        fork = self.engine.fork(self.sequence)
+        return self.mass_of(self.queries_of(question_ids), *ways)
+
+    def queries_of(self, question_ids: list[int], behind: int | None = None) -> QueryRecorder:
+        """Run a question on a fork, and keep its queries.
+
+        Args:
+            question_ids: The question.
+            behind: It stands behind so many leading tokens; None: behind all that is there.
+        """
+        fork = self.engine.fork(self.sequence, behind)
         recorder = self.recorder()
         try:
+            if fork.num_tokens < len(fork.token_ids):
+                self.engine.compute(fork, on_step=self.check_stop)
             fork.token_ids += question_ids
             self.engine.compute(fork, recorder=recorder, on_step=self.check_stop)
         finally:
             self.engine.drop(fork)
+        return recorder
+
+    def mass_of(self, recorder: QueryRecorder, *ways: ProbeWay) -> Tensor:
+        """Score the documents' pages by recorded queries; arguments as for `_probe`."""
         masses = [
             self.engine.probe(self.sequence, self.document_tokens, recorder, way)
             for way in ways or (self.way,)

@@ -15,14 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.attention.recorder import QueryRecorder
 from engine.config import SamplingConfig
 from engine.errors import OverBudget
+from kvcli.answer import Answer
 from kvcli.answer_text import AnswerText
 from kvcli.citations import best_pages, cite
-from kvcli.conversation import Answer, Conversation
+from kvcli.conversation import Conversation
 from kvcli.focus_answer import FocusAnswer
 from kvcli.lexical import LexicalIndex, num_words, share_of_words
 from kvcli.lookup import Lookup, look_up
+from kvcli.prompts import QUESTION
+from kvcli.recall import Recall, Recalled
 from kvcli.results import Citation
 from kvcli.working_set import Reading
 
@@ -70,6 +74,7 @@ class FocusConversation(Conversation):
 
     reading: Reading = Reading.REREAD
     _words: Future[LexicalIndex] | None = None
+    _earlier: Recall | None = None
 
     def ask(
         self,
@@ -93,13 +98,17 @@ class FocusConversation(Conversation):
         """
         assert not is_request
         started = time.monotonic()
-        kept, asked = self.question_ids(question), self._request(question)
-        window = self.engine.model.window
+        kept, window = self.question_ids(question), self.engine.model.window
+        longest = self._request(question, Recalled())
+        require_room(window, len(longest), sampling.max_tokens, self._page_tokens)
+        found, recalled = self._look_up_all(question)
+        asked = self._request(question, recalled)
         most_pages = require_room(window, len(asked), sampling.max_tokens, self._page_tokens)
-        found = self.look_up(question)
+        most_pages = 0 if recalled.stands_alone else most_pages
         answer = FocusAnswer(self, self.reading, found.scores, asked, sampling, most_pages)
         writing = AnswerText(self.builder.backend, on_text)
-        caveat = "" if found.is_found else f"Not found: {found.doubt}. The nearest pages say:\n"
+        is_found = found.is_found or recalled.is_any
+        caveat = "" if is_found else f"Not found: {found.doubt}. The nearest pages say:\n"
         try:
             self._publish("focus")
             logits = answer.read()
@@ -119,7 +128,7 @@ class FocusConversation(Conversation):
         begun = writing.started_at or ended
         return Answer(
             text=caveat + writing.text.strip(),
-            citations=self._sources(question, answer.scores),
+            citations=recalled.among(lambda: self._sources(question, answer.scores)),
             ending=ending,
             prompt_tokens=prompt_tokens,
             new_tokens=writing.num_tokens,
@@ -127,6 +136,7 @@ class FocusConversation(Conversation):
             decode_s=ended - begun,
             lookup=found,
             reading=self.reading.value,
+            is_recalled=recalled.is_any,
         )
 
     def _runners_up(self, scores: list[float]) -> list[int]:
@@ -154,7 +164,7 @@ class FocusConversation(Conversation):
         if self.is_fresh:
             return self.builder.first_question(question)
         last = self.sequence.token_ids[-1]
-        return self.builder.next_question(f"Question: {question}", last)
+        return self.builder.next_question(f"{QUESTION} {question}", last)
 
     def page_scores(self, question: str) -> list[float]:
         """As `Conversation.page_scores`, by shared words as well."""
@@ -162,13 +172,35 @@ class FocusConversation(Conversation):
 
     def look_up(self, question: str) -> Lookup:
         """Score every page of the documents, and judge whether anything was found."""
+        found, _ = self._look_up(question)
+        return found
+
+    def _look_up_all(self, question: str) -> tuple[Lookup, Recalled]:
+        """Look up in the documents and in what was said before."""
+        found, queries = self._look_up(question)
+        return found, self._recall().recall(question, queries, found)
+
+    def _recall(self) -> Recall:
+        if self._earlier is None:
+            self._earlier = Recall(self)
+        return self._earlier
+
+    def _look_up(self, question: str) -> tuple[Lookup, QueryRecorder]:
         self._publish("probe")
         self._begin_index()
-        mass = self._probe(self.question_ids(question))
+        queries = self._queries_of(question)
+        mass = self.mass_of(queries)
         beyond = mass if self.neutral is None else mass - self.neutral
         probed = np.array(self._scores(mass), np.float32)
         evidence = max(0.0, float(beyond.max())) if beyond.numel() else 0.0
-        return look_up(probed, evidence, self.word_index().look_up(question))
+        return look_up(probed, evidence, self.word_index().look_up(question)), queries
+
+    def _queries_of(self, question: str) -> QueryRecorder:
+        """Put a question behind the documents alone, if it does not follow on from the last turn:
+        behind a chat with questions like it, it looks for those."""
+        if self.is_fresh or num_words(question) <= FOLLOW_UP_WORDS:
+            return self.queries_of(self.question_ids(question))
+        return self.queries_of(self.builder.first_question(question), self.document_tokens)
 
     def word_index(self) -> LexicalIndex:
         """The words of every page, indexed when first needed."""
@@ -191,11 +223,13 @@ class FocusConversation(Conversation):
 
     # -- turns -----------------------------------------------------------------------------------
 
-    def _request(self, question: str) -> list[int]:
-        """The question, and in front of it the last turn if it follows on from that."""
-        is_follow_up = num_words(question) <= FOLLOW_UP_WORDS
-        last = self._last_turn() if is_follow_up else []
-        return last + self.question_ids(question) if last else self.builder.first_question(question)
+    def _request(self, question: str, recalled: Recalled) -> list[int]:
+        """The question, and in front of it the turns it looks for, or the last one if it follows on
+        from that."""
+        is_follow_up = not recalled.is_any and num_words(question) <= FOLLOW_UP_WORDS
+        if is_follow_up and (last := self._last_turn()):
+            return last + self.question_ids(question)
+        return [*recalled.ids, *self.builder.first_question(question)]
 
     def _last_turn(self) -> list[int]:
         """Ids of the turn before this one, as the first turn of a conversation would have them."""

@@ -82,12 +82,14 @@ class LexicalIndex:
 
     Args:
         texts: One per page.
+        are_pages: Whether they follow on from each other; if not, each stands for itself.
     """
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        words = _words(_with_whole_words(texts))
+    def __init__(self, texts: Sequence[str], *, are_pages: bool = True) -> None:
+        words = _words(_with_whole_words(texts) if are_pages else texts)
+        reach = 1 if are_pages else 0
         wide = [
-            [word for near in words[max(0, page - 1) : page + 2] for word in near]
+            [word for near in words[max(0, page - reach) : page + reach + 1] for word in near]
             for page in range(len(words))
         ]
         self._num_pages = len(wide)

@@ -70,11 +70,13 @@ class Mode(Enum):
             return ("sequential",)
         return ("runner-up", "temporal") if options.attention == "stored" else ()
 
-    def why(self, num_tokens: int, window: int, work: Work) -> str:
+    def why(self, num_tokens: int, window: int, work: Work, *, is_outgrown: bool = False) -> str:
         """The mode and its reason, for people."""
         if self is Mode.EXACT:
             return f"exact attention: they fit the window of {window:,}"
         way = "each question is answered from the pages it looks for"
+        if is_outgrown:
+            return f"focus: the chat has outgrown the window of {window:,}, so {way}"
         if work is not Work.QUESTIONS:
             way = "they are read section by section"
         if num_tokens > window:

@@ -79,6 +79,9 @@ class Notes:
     """Where the documents are from; None in sessions of earlier versions."""
     sections: tuple[SectionNote, ...] = ()
     """Notes on sections, in the order in which they were made."""
+    exact_tokens: int = 0
+    """In focus: leading tokens that were attended to exactly, before the chat outgrew the window.
+    What was computed anew since may be other tokens of them."""
 
     def to_json(self) -> dict[str, object]:
         """The notes as the session file takes them."""
@@ -101,6 +104,8 @@ class Notes:
             fields["inputs"] = self.inputs.to_json()
         if self.sections:
             fields["sections"] = [note.to_json() for note in self.sections]
+        if self.exact_tokens:
+            fields["exact_tokens"] = self.exact_tokens
         return fields
 
     @classmethod
@@ -124,8 +129,9 @@ class Notes:
                     SectionNote(int(note["at"]), int(note["end"]), str(note["text"]))
                     for note in fields.get("sections", ())
                 ),
+                exact_tokens=int(fields.get("exact_tokens", 0)),
             )
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise SessionError(
                 f"the session's notes are unusable: {type(error).__name__} {error}",
                 "Ingest the documents again.",

@@ -101,7 +101,8 @@ def start(
         )  # fmt: skip
         conversation = _new_conversation(engine, builder, prompt, watched.stop, mode)
         _set_choices(conversation, options)
-        _say_plan(watched.output, engine, len(prompt.token_ids), session is not None, mode, work)
+        why = mode.why(len(prompt.token_ids), model.window, work)
+        _say_plan(watched.output, engine, len(prompt.token_ids), session is not None, why)
         engine.commit(
             conversation.sequence, spans=prompt.source_map.to_json(), notes=notes.to_json()
         )
@@ -123,6 +124,7 @@ def go_on(
     *,
     work: Work = Work.QUESTIONS,
     loaded: tuple[LoadedModel, float] | None = None,
+    beyond_window: bool = False,
 ) -> Run:
     """Open a run over a session file. Nothing is computed yet.
 
@@ -131,6 +133,7 @@ def go_on(
         session: The file.
         work: What will be done.
         loaded: Its model and the seconds that loading took, if that has been done.
+        beyond_window: Go on with focus, from what was attended to exactly before.
 
     Raises:
         SessionError: The file cannot be used, or belongs to another model.
@@ -143,12 +146,14 @@ def go_on(
         if file.recovered:
             watched.output.warn(f"{session}: {file.recovered}")
         notes = Notes.from_json(file.notes)
-        source_map = SourceMap.from_json(file.spans)
+        source_map, history = SourceMap.from_json(file.spans).without_turns()
         options = same_pages(options, file)
         name = same_model(options, notes)
         model, load_s = loaded or load_chosen(options, watched.output, name)
         builder = PromptBuilder(model.tokenizer, model.name)
         watched.stop.defer()
+        if beyond_window:
+            notes = replace(notes, mode=Mode.FOCUS.value, exact_tokens=file.kv_tokens)
         mode = Mode(notes.mode)
         if notes.lookup_layers:
             model = replace(model, lookup_layers=notes.lookup_layers)
@@ -165,8 +170,12 @@ def go_on(
             engine, builder, sequence, source_map, notes.document_tokens,
             notes.turns, watched.stop.check, notes.neutral,
         )  # fmt: skip
+        conversation.history = history
         _set_choices(conversation, options)
-        _say_plan(watched.output, engine, len(sequence.token_ids), True, mode, work)
+        why = mode.why(
+            len(sequence.token_ids), model.window, work, is_outgrown=notes.exact_tokens > 0
+        )
+        _say_plan(watched.output, engine, len(sequence.token_ids), True, why)
         remember_session(session)
         return Run(
             options, watched.output, watched.telemetry,
@@ -177,6 +186,17 @@ def go_on(
             warnings=(*((file.recovered,) if file.recovered else ()), *model.warnings),
             timings=Timings(load_s=load_s),
         )  # fmt: skip
+
+
+def go_beyond(job: Run) -> Run:
+    """Open the session of a run that has ended anew, with focus: its chat has outgrown the window.
+
+    Raises:
+        KVError: As `go_on`.
+    """
+    assert job.file is not None
+    loaded = (job.model, job.timings.load_s or 0.0)
+    return go_on(job.options, job.file.path, loaded=loaded, beyond_window=True)
 
 
 def _watch(options: RunOptions, stack: ExitStack) -> _Watched:
@@ -210,12 +230,10 @@ def _say_room(output: Output, left: int, room: Room) -> None:
         output.warn(f"only {left:,} tokens of the window are left for questions and answers")
 
 
-def _say_plan(
-    output: Output, engine: Engine, num_tokens: int, has_session: bool, mode: Mode, work: Work
-) -> None:
+def _say_plan(output: Output, engine: Engine, num_tokens: int, has_session: bool, why: str) -> None:
     """Which mode and why, and where pages may lie."""
-    window, plan, page = engine.model.window, engine.memory_plan, engine.model.geometry.page_bytes
-    output.status(f"{num_tokens:,} tokens, {mode.why(num_tokens, window, work)}")
+    plan, page = engine.memory_plan, engine.model.geometry.page_bytes
+    output.status(f"{num_tokens:,} tokens, {why}")
     if engine.sketch_refusal is not None:
         output.status(engine.sketch_refusal)
     disk = "spill file" if plan.needs_disk else "session file" if has_session else "none"

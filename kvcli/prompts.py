@@ -35,6 +35,10 @@ NEUTRAL_QUESTIONS = ("How many are there?", "What kind of text is this?")
 of five tried with 21 real questions, the first left the right page first most often."""
 
 
+QUESTION = "Question:"
+"""In front of a question."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scaffolding:
     """Token ids of the chat template around content."""
@@ -158,7 +162,7 @@ class PromptBuilder:
 
     def first_question(self, question: str) -> list[int]:
         """The rest of the first user turn, behind the documents, with a question."""
-        return self.first_request(f"Question: {question}")
+        return self.first_request(f"{QUESTION} {question}")
 
     def first_request(self, request: str) -> list[int]:
         """The rest of the first user turn, behind the documents."""
@@ -173,6 +177,34 @@ class PromptBuilder:
         (content,) = self.encode_content([_encodable(question)])
         return between + content + self.scaffolding.close
 
+    def turn_parts(self, ids: list[int]) -> tuple[str, str]:
+        """What the user and the model said in a turn; all scaffolding is left out."""
+        between, close = self.scaffolding.between, self.scaffolding.close
+        for opening in (between, between[1:]):
+            if opening and ids[: len(opening)] == opening:
+                ids = ids[len(opening) :]
+                break
+        cut = _find(close, ids)
+        parts = (ids, []) if cut is None else (ids[:cut], ids[cut + len(close) :])
+        asked, answer = (
+            str(self.backend.decode(part, skip_special_tokens=True)).strip() for part in parts
+        )
+        return asked.removeprefix(QUESTION).strip(), answer
+
+    def said_before(self, text: str, answer: str) -> list[int]:
+        """An earlier turn as it stands in front of a question.
+
+        In the user's own voice, without a tag: the default model told 11 of 12 remarks right that
+        way, 10 with tags, and 4 with the turn as a turn of its own.
+
+        Args:
+            text: What the user said.
+            answer: What the model said; empty: that is left out.
+        """
+        said = f"Earlier I asked: {text}\nYou said: {answer}\n"
+        (ids,) = self.encode_content([said if answer else f"Earlier I said: {text}\n"])
+        return ids
+
 
 def pieces_of(document: Document, tag: str) -> Iterator[tuple[str, str, Span | None]]:
     """What stands in a prompt of one document: each text, the path, and the span it comes from."""
@@ -183,6 +215,12 @@ def pieces_of(document: Document, tag: str) -> Iterator[tuple[str, str, Span | N
             yield _page_mark(span.page), path, None
         yield span.text + ("" if span.text.endswith("\n") else "\n"), path, span
     yield f"</{tag}>\n", path, None
+
+
+def _find(part: list[int], ids: list[int]) -> int | None:
+    """Where `part` begins in `ids` for the first time."""
+    starts = range(len(ids) - len(part) + 1)
+    return next((start for start in starts if ids[start : start + len(part)] == part), None)
 
 
 def _page_mark(page: int) -> str:

@@ -58,7 +58,7 @@ def rebuild_contents(
             model = calibrated(model, builder, options.ram_bytes, output.status)
         new_notes = replace(
             notes, model=lasting_name(name), mode=mode.value, neutral=None, sections=(),
-            lookup_layers=model.lookup_layers,
+            lookup_layers=model.lookup_layers, exact_tokens=0,
         )  # fmt: skip
         given_up = file.kv_tokens
         restart_session(file, identity_of(model), model.geometry, new_notes.to_json())

@@ -102,7 +102,8 @@ def _mend(
             output.status(f"computing tokens {first:,} to {end - 1:,} again ({number + 1:,} of "
                           f"{len(steps):,})")  # fmt: skip
             try:
-                computed = engine.recompute(first, end, local_window=mode.local_window)
+                seen = None if end <= notes.exact_tokens else mode.local_window
+                computed = engine.recompute(first, end, local_window=seen)
             except PageCorrupt:
                 continue  # what it would be computed from is damaged as well
             mended |= {

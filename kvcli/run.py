@@ -14,13 +14,17 @@ from types import TracebackType
 from typing import Self
 
 from engine.engine import Engine
+from engine.errors import OverBudget
 from engine.model.load import LoadedModel
 from engine.session import SessionFile
 from engine.telemetry import Telemetry
+from kvcli.answer import Answer, Ending
 from kvcli.bring_back import matrix_params
-from kvcli.conversation import Answer, Conversation, Ending
+from kvcli.conversation import Conversation
 from kvcli.dashboard import Dashboard
 from kvcli.estimate import reading_flops, remember_speed
+from kvcli.focus import require_room
+from kvcli.mode import Mode
 from kvcli.notes import Notes, SectionNote
 from kvcli.options import RunOptions
 from kvcli.output import Interrupted, Output
@@ -165,6 +169,19 @@ class Run:
         if answer.ending is Ending.STOPPED:
             raise self._interrupted()
         self.tell(answer)
+
+    def can_go_beyond(self, question: str) -> bool:
+        """Whether a question that does not fit the window any more can be answered with focus."""
+        is_exact = self.notes.mode == Mode.EXACT.value and self.options.attention != "exact"
+        if self.file is None or not is_exact:
+            return False
+        asked = len(self.conversation.builder.first_question(question))
+        page_tokens = self.model.geometry.page_tokens
+        try:
+            require_room(self.model.window, asked, self.options.max_tokens, page_tokens)
+        except OverBudget:
+            return False
+        return True
 
     def keep_note(self, note: SectionNote) -> None:
         """Keep a note on a section, durably within `NOTE_SECONDS`."""

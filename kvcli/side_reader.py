@@ -19,9 +19,10 @@ from engine.attention.recorder import QueryRecorder
 from engine.config import SamplingConfig
 from engine.errors import OverBudget
 from engine.sequence import Sequence as TokenSequence
+from kvcli.answer import Answer, Ending
 from kvcli.answer_text import AnswerText
 from kvcli.citations import cite
-from kvcli.conversation import Answer, Conversation, Ending
+from kvcli.conversation import Conversation
 from kvcli.corpus.source_map import SourceMap, TokenSpan
 from kvcli.focus_pages import FocusPages
 from kvcli.results import Citation

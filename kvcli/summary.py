@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.config import SamplingConfig
-from kvcli.conversation import Answer, Ending
+from kvcli.answer import Answer, Ending
 from kvcli.notes import SectionNote
 from kvcli.prompts import SUMMARY_QUESTION
 from kvcli.rounds import in_rounds

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from engine.config import SamplingConfig
-from kvcli.conversation import Answer, Ending
+from kvcli.answer import Answer, Ending
 from kvcli.focus_pages import choose_pages
 from kvcli.lookup import Lookup
 from kvcli.rounds import in_rounds

@@ -115,7 +115,7 @@ def _read_again(options: RunOptions, inputs: Inputs, output: Output) -> Corpus:
 
 def _mode_now(options: RunOptions, notes: Notes, prompt: Prompt, window: int) -> Mode:
     """Focus stays focus, however short the documents have become: their KV is of that kind."""
-    if notes.mode == Mode.FOCUS.value:
+    if notes.mode == Mode.FOCUS.value and not notes.exact_tokens:
         return Mode.FOCUS
     return choose_mode(options, prompt, UNKNOWN_TURN, window)
 
@@ -129,7 +129,9 @@ def _put(file: SessionFile, notes: Notes, prompt: Prompt, corpus: Corpus, mode: 
         document_tokens=len(prompt.token_ids),
         neutral=None,
         sections=(),
+        exact_tokens=0,
     )
+    was_exact = notes.mode == Mode.EXACT.value or notes.exact_tokens >= notes.document_tokens
     spans: Sequence[dict[str, object]] = prompt.source_map.to_json()
     replace_contents(
         file,
@@ -137,5 +139,5 @@ def _put(file: SessionFile, notes: Notes, prompt: Prompt, corpus: Corpus, mode: 
         spans,
         new_notes.to_json(),
         step_tokens=STEP_TOKENS,
-        keeps_kv=mode.value == notes.mode,
+        keeps_kv=(mode is Mode.EXACT) == was_exact,
     )

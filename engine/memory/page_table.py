@@ -82,11 +82,18 @@ class PageTable:
         del self.pages[keep:]
         return [page for page in dropped if self.pool.release(page)]
 
-    def fork(self) -> PageTable:
-        """Give a table that shares every page; neither can change what the other sees."""
-        for page in self.pages:
+    def fork(self, num_pages: int | None = None) -> PageTable:
+        """Give a table that shares pages; neither can change what the other sees.
+
+        Args:
+            num_pages: Leading pages to share, all full; None: all pages.
+        """
+        pages = self.pages[:num_pages]
+        for page in pages:
             self.pool.share(page)
-        return PageTable(self.pool, self.page_tokens, list(self.pages), self.num_tokens)
+        num_tokens = self.num_tokens if num_pages is None else num_pages * self.page_tokens
+        assert num_tokens <= self.num_tokens
+        return PageTable(self.pool, self.page_tokens, pages, num_tokens)
 
     def drop(self) -> list[PageId]:
         """Release every page. Returns the pages that are gone."""

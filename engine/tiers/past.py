@@ -114,12 +114,15 @@ class PastPlanner:
             start = stop
         return tuple(parts)
 
-    def scan(self, sequence: Sequence, num_tokens: int) -> tuple[PartPlan, ...]:
-        """Say where the keys at rest of the first `num_tokens` tokens are read from, by parts."""
-        assert num_tokens <= sequence.num_tokens
+    def scan(
+        self, sequence: Sequence, num_tokens: int, first_token: int = 0
+    ) -> tuple[PartPlan, ...]:
+        """Say where the keys at rest of tokens `[first_token, num_tokens)` are read from, by parts;
+        the first token begins a page."""
         page_tokens, pages = self.geometry.page_tokens, sequence.table.pages
+        assert num_tokens <= sequence.num_tokens and first_token % page_tokens == 0
         parts = []
-        for begin in range(0, num_tokens, self.part_tokens):
+        for begin in range(first_token, num_tokens, self.part_tokens):
             stop = min(begin + self.part_tokens, num_tokens)
             indices = range(begin // page_tokens, -(-stop // page_tokens))
             sources = tuple(self._source_at_rest(pages[index]) for index in indices)

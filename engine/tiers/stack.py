@@ -222,15 +222,16 @@ class TierStack:
             if source.keep is not None:
                 self.residency.drop_host(source.page)
 
-    def weigh(self, sequence: Sequence, mass: list[float]) -> None:
+    def weigh(self, sequence: Sequence, first_page: int, mass: list[float]) -> None:
         """Tell the policies how much attention a question paid to pages of a sequence.
 
         Args:
             sequence: Whose pages.
-            mass: Of each page from the first on; the heaviest `MOST_WEIGHED` count.
+            first_page: The page that `mass` begins with.
+            mass: Of each page from there on; the heaviest `MOST_WEIGHED` count.
         """
         heaviest = heapq.nlargest(MOST_WEIGHED, range(len(mass)), mass.__getitem__)
-        weights = {sequence.table.pages[index]: mass[index] for index in heaviest}
+        weights = {sequence.table.pages[first_page + index]: mass[index] for index in heaviest}
         for page, weight in weights.items():
             self.residency.weigh(page, weight)
         self.residency.telemetry.trace.weigh(weights)

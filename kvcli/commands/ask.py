@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from engine.errors import ConfigError
 from kvcli import opening
+from kvcli.commands.answering import answer_one
 from kvcli.commands.section_work import answer_thoroughly
 from kvcli.mode import Work
 from kvcli.options import RunOptions
@@ -30,12 +31,8 @@ def run(
     if not question.strip():
         raise ConfigError("the question is empty", "Put it behind the options, in quotes.")
     work = Work.SECTIONS if is_thorough else Work.QUESTIONS
-    with _open(options, (*docs, *repos), question, work) as job:
-        job.read()
-        if is_thorough:
-            job.finish(answer_thoroughly(job, question))
-        else:
-            job.answer(question)
+    job = _open(options, (*docs, *repos), question, work)
+    answer_one(job, question, answer_thoroughly if is_thorough else Run.ask)
 
 
 def _open(options: RunOptions, paths: tuple[str, ...], question: str, work: Work) -> Run:

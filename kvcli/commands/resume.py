@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from engine.errors import ConfigError, OverBudget
 from kvcli import opening
+from kvcli.answer import WindowOutgrown
+from kvcli.commands.answering import Ask, answer_one
 from kvcli.commands.section_work import answer_thoroughly
-from kvcli.conversation import Answer
 from kvcli.mode import Work
 from kvcli.options import RunOptions
 from kvcli.output import Output
@@ -56,25 +58,45 @@ def run(
     loaded = None
     if rebuilds:
         options, loaded = rebuild_contents(options, session_file, Output(options))
-    with opening.go_on(options, session_file, work=work, loaded=loaded) as job:
+    job = opening.go_on(options, session_file, work=work, loaded=loaded)
+    if question is not None:
+        answer_one(job, question, ask)
+    else:
+        _chat_on(job, ask)
+
+
+def _chat_on(job: Run, ask: Ask) -> None:
+    """Chat until the user leaves; what outgrows the window is answered beyond it."""
+    with job:
         job.read()
-        if question is not None:
-            job.finish(ask(job, question))
-        else:
-            _chat(job, ask)
+        if sys.stdin.isatty():
+            leave = f"leave with {LEAVING[0]} or Ctrl-D"
+            job.output.status(f"ask, stop an answer with Ctrl-C, {leave}")
+        try:
+            return _chat(job, ask, _questions(job))
+        except WindowOutgrown as outgrown:
+            question = outgrown.question
+    with opening.go_beyond(job) as wider:
+        wider.read()
+        _chat(wider, ask, chain((question,), _questions(wider)))
 
 
-def _chat(job: Run, ask: Callable[[Run, str], Answer]) -> None:
-    if sys.stdin.isatty():
-        job.output.status(f"ask, stop an answer with Ctrl-C, leave with {LEAVING[0]} or Ctrl-D")
-    for question in _questions(job):
+def _chat(job: Run, ask: Ask, questions: Iterable[str]) -> None:
+    """Answer questions as they come.
+
+    Raises:
+        WindowOutgrown: One cannot be answered within the window, but beyond it.
+        KVError: Whatever stops the run.
+    """
+    for question in questions:
         answer = None
         try:
             answer = ask(job, question)
         except StopRequested:
             pass
         except OverBudget as error:
-            if not sys.stdin.isatty():
+            goes_beyond = isinstance(error, WindowOutgrown) and job.can_go_beyond(question)
+            if goes_beyond or not sys.stdin.isatty():
                 raise
             job.output.error(error.message, error.advice, error.exit_code)
         if job.stop.received is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvcli.conversation import Answer
+from kvcli.answer import Answer
 from kvcli.prompts import SUMMARY_QUESTION
 from kvcli.results import SectionResult
 from kvcli.run import Run

@@ -15,6 +15,9 @@ from engine.errors import SessionError
 
 from .spans import Span
 
+CHAT = "chat"
+"""The path of what was said in a chat."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenSpan:
@@ -27,6 +30,8 @@ class TokenSpan:
     label: str | None = None
     lines: tuple[int, int] | None = None
     name: str | None = None
+    turn: int | None = None
+    """Of which turn of a chat, counted from 1; None: of a document."""
 
     @property
     def end_token(self) -> int:
@@ -38,8 +43,16 @@ class TokenSpan:
         """The token span of a text span of the document shown as `path`."""
         return cls(first_token, num_tokens, path, span.page, span.label, span.lines, span.name)
 
+    @classmethod
+    def of_turn(cls, turn: int, first_token: int, num_tokens: int) -> TokenSpan:
+        """The token span of a question with its answer."""
+        return cls(first_token, num_tokens, CHAT, name=f"turn {turn}", turn=turn)
+
     def cite(self) -> str:
-        """The source as a reader is shown it: `report.pdf p. 12 (labelled "xii")`, `app.py:4-9`."""
+        """The source as a reader is shown it: `report.pdf p. 12 (labelled "xii")`, `app.py:4-9`,
+        `turn 3 of this chat`."""
+        if self.turn is not None:
+            return f"turn {self.turn} of this chat"
         if self.page is not None:
             label = f' (labelled "{self.label}")' if self.label is not None else ""
             return f"{self.path} p. {self.page}{label}"
@@ -58,6 +71,7 @@ class TokenSpan:
             "label": self.label,
             "lines": list(self.lines) if self.lines else None,
             "name": self.name,
+            "turn": self.turn,
         }
         present = {key: value for key, value in optional.items() if value is not None}
         return {"at": self.first_token, "n": self.num_tokens, "path": self.path, **present}
@@ -79,6 +93,7 @@ class TokenSpan:
                 label=fields.get("label"),
                 lines=(int(lines[0]), int(lines[1])) if lines else None,
                 name=fields.get("name"),
+                turn=int(fields["turn"]) if "turn" in fields else None,
             )
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise SessionError(f"the source map holds a malformed entry: {error!r}") from error
@@ -116,6 +131,11 @@ class SourceMap:
             if span.end_token > first_token:
                 found.append(span)
         return tuple(found)
+
+    def without_turns(self) -> tuple[SourceMap, list[TokenSpan]]:
+        """The map of the documents alone, and the turns of a chat about them."""
+        turns = [span for span in self._spans if span.turn is not None]
+        return SourceMap(span for span in self._spans if span.turn is None), turns
 
     def to_json(self) -> list[dict[str, Any]]:
         """Every token span as a compact dict."""

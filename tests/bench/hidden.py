@@ -34,7 +34,8 @@ from tokenizers import Tokenizer
 
 from engine.config import SamplingConfig
 from kvcli import opening
-from kvcli.conversation import Answer, Conversation
+from kvcli.answer import Answer
+from kvcli.conversation import Conversation
 from kvcli.corpus.corpus import read_corpus
 from kvcli.focus import FocusConversation
 from kvcli.mode import Mode

@@ -11,9 +11,10 @@ from cli_kit import Kvcli
 from tiny_models import ARCHITECTURES, make_tiny_model
 
 from kvcli import opening
-from kvcli.conversation import Answer
+from kvcli.answer import Answer
 from kvcli.focus import FocusConversation
 from kvcli.options import RunOptions
+from kvcli.recall import Recalled
 from kvcli.working_set import Reading
 
 TEXT = "\n\n".join(
@@ -65,8 +66,8 @@ def test_a_turn_is_kept_and_stands_in_front_of_a_question_that_follows_on(
     assert conversation._last_turn() == kept
     standing_alone = "When does the ferry of chapter 9 leave?"
     first = conversation.builder.first_question(standing_alone)
-    assert conversation._request(standing_alone) == first
-    following_on = conversation._request("And which ferry?")
+    assert conversation._request(standing_alone, Recalled()) == first
+    following_on = conversation._request("And which ferry?", Recalled())
     assert following_on == kept + conversation.question_ids("And which ferry?")
     ask(conversation, "And which ferry?")
     text = conversation.builder.backend.decode(conversation._last_turn())

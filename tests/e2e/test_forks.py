@@ -96,6 +96,24 @@ def test_a_fork_of_what_lies_on_disk_reads_it_back(tmp_path: Path) -> None:
         assert heard.same_bits(alone(model, (300, 1, 0), (40, 2, 3)))
 
 
+def test_a_fork_may_end_before_its_parent(tmp_path: Path) -> None:
+    """What the parent has said since is not there; the rest of a page is computed again."""
+    model, path, ids = tiny("llama", "bfloat16"), tmp_path / "s.kv", text(300)
+    with open_engine(model) as engine:
+        sequence = engine.new_sequence()
+        listen(engine, sequence, ids[:192], 0)
+        expected = listen(engine, sequence, ids[192:200] + text(40, 2), 3)
+    with open_engine(model, SMALL_DEVICE, file=new_file(path, model)) as engine:
+        parent = engine.new_sequence()
+        listen(engine, parent, ids, 0)
+        fork = engine.fork(parent, 200)
+        assert (fork.token_ids, fork.num_tokens) == (ids[:200], 192)
+        assert listen(engine, fork, text(40, 2), 3).same_bits(expected)
+        engine.drop(fork)
+        engine.check_integrity()
+        assert parent.token_ids == ids and parent.num_tokens == 300
+
+
 @pytest.mark.parametrize("architecture", ["mistral", "gemma2", "llama"])
 def test_a_fork_that_lags_behind_reads_whole_pages(architecture: str) -> None:
     """A page that comes up for the parent's step must be whole for a fork that sees further back.

@@ -11,7 +11,8 @@ from cli_kit import Kvcli
 from engine.attention.recorder import QueryRecorder
 from engine.sequence import Sequence
 from kvcli import focus_answer, opening
-from kvcli.conversation import Answer, Conversation
+from kvcli.answer import Answer
+from kvcli.conversation import Conversation
 from kvcli.focus import FocusConversation
 from kvcli.focus_pages import FocusPages
 from kvcli.options import RunOptions

@@ -219,7 +219,7 @@ class StackMachine(RuleBasedStateMachine):
     def weigh(self, pick: int, masses: list[float]) -> None:
         """A question looks at the first pages of a sequence."""
         sequence = self.live[pick % len(self.live)]
-        self.stack.weigh(sequence, masses[: len(sequence.table.pages)])
+        self.stack.weigh(sequence, 0, masses[: len(sequence.table.pages)])
 
     @precondition(lambda self: len(self.live) > 1)
     @rule(pick=PICK)

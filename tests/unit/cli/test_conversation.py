@@ -15,8 +15,9 @@ from engine.config import SamplingConfig
 from engine.engine import Engine
 from engine.errors import OverBudget
 from engine.session import SessionFile
+from kvcli.answer import Ending
 from kvcli.answer_text import AnswerText
-from kvcli.conversation import Conversation, Ending
+from kvcli.conversation import Conversation
 from kvcli.corpus.source_map import SourceMap
 from kvcli.corpus.spans import Corpus, Document, DocumentKind, Span
 from kvcli.prompts import PromptBuilder

@@ -32,6 +32,12 @@ def test_the_layers_come_back_and_notes_of_before_have_none() -> None:
     assert Notes.from_json(NOTES.to_json()).lookup_layers == ()
 
 
+def test_a_chat_that_outgrew_the_window_remembers_how_far_it_was_exact() -> None:
+    notes = dataclasses.replace(NOTES, mode="focus", exact_tokens=2000)
+    assert Notes.from_json(json.loads(json.dumps(notes.to_json()))) == notes
+    assert "exact_tokens" not in NOTES.to_json()
+
+
 def test_the_neutral_mass_comes_back_in_its_shape_to_the_bit() -> None:
     """Its values are those of fp16, so nothing is lost."""
     neutral = torch.rand(3, 4, 17).half().float()

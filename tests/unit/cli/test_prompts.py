@@ -251,3 +251,37 @@ def test_without_a_template_a_prompt_is_plain_text(
         f'{start_text}<document path="a">\nLine.\n</document>\n\nQuestion: Why?\n\nAnswer:'
     )
     assert text_of(builder, builder.next_question("More?", last_id=9)) == "\n\nMore?\n\nAnswer:"
+
+
+def test_a_template_that_rewrites_history_never_changes_what_was_said(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    """Some templates leave out of earlier answers what was thought aloud, or mark the last turn:
+    a conversation rendered again has other ids each time, and KV of before would be lost."""
+    tokenizer.chat_template = (
+        "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+        "{% if message['role'] == 'assistant' and not loop.last %}"
+        "{{ message['content'].split('</think>')[-1] }}"
+        "{% else %}{{ message['content'] }}{% endif %}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    builder = PromptBuilder(tokenizer, "thinker")
+    (answer,) = builder.encode_content(["<think>Hm.</think>Because."])
+    ids = [*builder.scaffolding.head, *builder.first_request("Why?"), *answer]
+    said = list(ids)
+    for question in ("And then?", "And after that?"):
+        ids += builder.next_question(question, last_id=ids[-1]) + answer
+        assert ids[: len(said)] == said
+        said = list(ids)
+    assert text_of(builder, ids).count("<think>Hm.</think>") == 3
+
+
+def test_a_turn_comes_apart_into_what_was_said(builder: PromptBuilder) -> None:
+    (answer,) = builder.encode_content([f"Because.{END}"])
+    first = builder.first_question("Why?") + answer
+    end = builder.backend.token_to_id(END)
+    assert builder.turn_parts(first) == ("Why?", f"Because.{END}")
+    for last_id in (99, end):
+        later = [*builder.next_question("And then?", last_id=last_id), *answer, end]
+        assert builder.turn_parts(later) == ("And then?", f"Because.{END}")
+    assert builder.turn_parts(answer[:2]) == (text_of(builder, answer[:2]).strip(), "")

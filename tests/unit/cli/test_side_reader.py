@@ -11,7 +11,8 @@ from tiny_models import tiny_tokenizer
 from engine.config import SamplingConfig
 from engine.errors import OverBudget
 from engine.telemetry import Telemetry
-from kvcli.conversation import Conversation, Ending
+from kvcli.answer import Ending
+from kvcli.conversation import Conversation
 from kvcli.corpus.spans import Corpus, Document, DocumentKind, Span
 from kvcli.prompts import PromptBuilder
 from kvcli.sections import Section, cut_sections

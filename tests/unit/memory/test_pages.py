@@ -75,6 +75,16 @@ def test_a_fork_shares_every_page() -> None:
     assert all(made.pool.holders(page) == 2 for page in made.pages)
 
 
+def test_a_fork_may_end_before_its_parent_with_a_full_page() -> None:
+    made = table(10)
+    fork = made.fork(1)
+    assert (fork.pages, fork.num_tokens) == (made.pages[:1], 4)
+    assert [made.pool.holders(page) for page in made.pages] == [2, 1, 1]
+    assert fork.reserve(3) is None and fork.pages[1] not in made.pages
+    with pytest.raises(AssertionError):
+        made.fork(3)
+
+
 @pytest.mark.parametrize("writer", ["fork", "parent"])
 def test_whoever_writes_first_copies_the_shared_last_page(writer: str) -> None:
     made = table(6)
