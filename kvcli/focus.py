@@ -30,9 +30,6 @@ from kvcli.recall import Recall, Recalled
 from kvcli.results import Citation
 from kvcli.working_set import Reading
 
-LOCAL_WINDOW = 1024
-"""Tokens before a step that documents are read with, beside the sinks."""
-
 FOCUS_TOKENS = 2048
 """Most tokens of a working set: a small model answers better from little."""
 

@@ -12,7 +12,8 @@ from engine.memory.budget import FORK_TOKENS
 from engine.types import KVGeometry
 from kvcli.conversation import Conversation
 from kvcli.documents import Room, require_window
-from kvcli.focus import FOCUS_TOKENS, LOCAL_WINDOW, FocusConversation
+from kvcli.focus import FOCUS_TOKENS, FocusConversation
+from kvcli.ingest_settings import LOCAL_WINDOW
 from kvcli.options import RunOptions
 from kvcli.prompts import Prompt
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import SessionError
+from kvcli.ingest_settings import IngestSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,8 @@ class Notes:
     exact_tokens: int = 0
     """In focus: leading tokens that were attended to exactly, before the chat outgrew the window.
     What was computed anew since may be other tokens of them."""
+    settings: IngestSettings = field(default_factory=IngestSettings)
+    """How the tokens were read."""
 
     def to_json(self) -> dict[str, object]:
         """The notes as the session file takes them."""
@@ -91,6 +94,7 @@ class Notes:
             "mode": self.mode,
             "turns": self.turns,
             "document_tokens": self.document_tokens,
+            "settings": self.settings.to_json(),
         }
         if self.neutral is not None:
             data = self.neutral.numpy().astype(np.float16).tobytes()
@@ -130,6 +134,7 @@ class Notes:
                     for note in fields.get("sections", ())
                 ),
                 exact_tokens=int(fields.get("exact_tokens", 0)),
+                settings=IngestSettings.from_json(fields.get("settings", {})),
             )
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise SessionError(

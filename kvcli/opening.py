@@ -33,6 +33,7 @@ from kvcli.documents import (
 from kvcli.engine_setup import make_engine, new_file
 from kvcli.fetch import cache_dir
 from kvcli.focus import FocusConversation, require_room
+from kvcli.ingest_settings import IngestSettings
 from kvcli.known_disks import limits
 from kvcli.metrics import MetricsFile
 from kvcli.mode import Mode, Work, choose_mode
@@ -146,6 +147,7 @@ def go_on(
         if file.recovered:
             watched.output.warn(f"{session}: {file.recovered}")
         notes = Notes.from_json(file.notes)
+        notes.settings.require_same(session)
         source_map, history = SourceMap.from_json(file.spans).without_turns()
         options = same_pages(options, file)
         name = same_model(options, notes)
@@ -264,6 +266,7 @@ def _new_notes(
         document_tokens=len(prompt.token_ids),
         neutral=None,
         lookup_layers=model.lookup_layers,
+        settings=IngestSettings.of_now(),
         inputs=Inputs(
             os.getcwd(), tuple(paths), options.include, options.exclude, options.max_file_size
         ),

@@ -15,6 +15,7 @@ from engine.model.load import LoadedModel
 from engine.session import SessionFile, restart_session
 from kvcli.calibration import calibrated
 from kvcli.documents import UNKNOWN_TURN
+from kvcli.ingest_settings import IngestSettings
 from kvcli.mode import Mode
 from kvcli.model_choice import lasting_name, load_chosen, same_model
 from kvcli.notes import Notes
@@ -58,7 +59,7 @@ def rebuild_contents(
             model = calibrated(model, builder, options.ram_bytes, output.status)
         new_notes = replace(
             notes, model=lasting_name(name), mode=mode.value, neutral=None, sections=(),
-            lookup_layers=model.lookup_layers, exact_tokens=0,
+            lookup_layers=model.lookup_layers, exact_tokens=0, settings=IngestSettings.of_now(),
         )  # fmt: skip
         given_up = file.kv_tokens
         restart_session(file, identity_of(model), model.geometry, new_notes.to_json())

@@ -54,6 +54,7 @@ def repair_session(
     with SessionFile.open(session, writable=True) as file:
         _require_own(session, file, pages)
         notes = Notes.from_json(file.notes)
+        notes.settings.require_same(session)
         size = file.geometry.page_tokens
         whole = min(notes.document_tokens, file.kv_tokens) // size
         in_documents = sorted(page for page in pages if page < whole)

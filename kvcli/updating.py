@@ -63,6 +63,7 @@ def update_contents(options: RunOptions, session: Path, output: Output) -> Updat
         if file.recovered:
             output.warn(f"{session}: {file.recovered}")
         notes = Notes.from_json(file.notes)
+        notes.settings.require_same(session)
         inputs = _inputs_of(session, notes)
         corpus = _read_again(options, inputs, output)
         options = same_pages(options, file)

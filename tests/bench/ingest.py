@@ -25,7 +25,7 @@ import torch
 
 from engine.model.load import LoadedModel
 from kernels.attention import attention_part
-from kvcli.focus import LOCAL_WINDOW
+from kvcli.ingest_settings import LOCAL_WINDOW
 from tests.bench.floor import forward_seconds
 from tests.bench.harness import ROOT, default_model, report
 

@@ -71,3 +71,21 @@ def test_a_base_of_forks_is_left_alone(kvcli: Kvcli, session: Path) -> None:
     assert kvcli("resume", "--rebuild", *QUIET, "fork.kv", *ASK).code == 0
     with SessionFile.open(Path("fork.kv"), writable=False) as file:
         assert file.base is None
+
+
+@pytest.mark.parametrize(("name", "told"), [("step", "step of 512"), ("local_window", "window of")])
+def test_a_session_that_was_read_otherwise_is_refused_by_name(
+    kvcli: Kvcli, session: Path, name: str, told: str
+) -> None:
+    """By a kvcli of other steps, sinks or windows: its KV is not what this one would compute."""
+    with SessionFile.open(session, writable=True) as file:
+        settings = {**file.notes["settings"], name: 512}
+        file.commit(kv_tokens=file.kv_tokens, notes={**file.notes, "settings": settings})
+    before = session.read_bytes()
+    for words in (("resume", *QUIET, session, *ASK), ("update", *QUIET, session)):
+        ran = kvcli(*words)
+        assert ran.code == 5 and told in ran.error[0] and "512" in ran.error[0]
+        assert "--rebuild" in ran.error[1]
+    assert session.read_bytes() == before
+    assert kvcli("resume", "--rebuild", *QUIET, session, *ASK).code == 0
+    assert kvcli("resume", *QUIET, session, *ASK).code == 0

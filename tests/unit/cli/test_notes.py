@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from engine.errors import SessionError
+from kvcli.ingest_settings import IngestSettings
 from kvcli.notes import Notes, SectionNote
 
 NOTES = Notes("smollm2-135m", ("a.txt", "b.pdf"), "exact", 2, 1234, None)
@@ -36,6 +37,19 @@ def test_a_chat_that_outgrew_the_window_remembers_how_far_it_was_exact() -> None
     notes = dataclasses.replace(NOTES, mode="focus", exact_tokens=2000)
     assert Notes.from_json(json.loads(json.dumps(notes.to_json()))) == notes
     assert "exact_tokens" not in NOTES.to_json()
+
+
+def test_how_it_was_read_comes_back_and_notes_of_before_say_nothing() -> None:
+    notes = dataclasses.replace(NOTES, settings=IngestSettings(step=512))
+    assert Notes.from_json(json.loads(json.dumps(notes.to_json()))) == notes
+    fields = NOTES.to_json()
+    del fields["settings"]
+    assert Notes.from_json(fields) == NOTES
+
+
+def test_sessions_that_do_not_tell_were_read_as_today() -> None:
+    """Once a constant changes, they are refused by its name instead of being mixed with others."""
+    assert IngestSettings() == IngestSettings.of_now()
 
 
 def test_the_neutral_mass_comes_back_in_its_shape_to_the_bit() -> None:
