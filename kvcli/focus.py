@@ -101,7 +101,7 @@ class FocusConversation(Conversation):
         found, recalled = self._look_up_all(question)
         asked = self._request(question, recalled)
         most_pages = require_room(window, len(asked), sampling.max_tokens, self._page_tokens)
-        most_pages = 0 if recalled.stands_alone else most_pages
+        most_pages = 0 if recalled.is_any else most_pages
         answer = FocusAnswer(self, self.reading, found.scores, asked, sampling, most_pages)
         writing = AnswerText(self.builder.backend, on_text)
         is_found = found.is_found or recalled.is_any
@@ -125,7 +125,7 @@ class FocusConversation(Conversation):
         begun = writing.started_at or ended
         return Answer(
             text=caveat + writing.text.strip(),
-            citations=recalled.among(lambda: self._sources(question, answer.scores)),
+            citations=recalled.citations or self._sources(question, answer.scores),
             ending=ending,
             prompt_tokens=prompt_tokens,
             new_tokens=writing.num_tokens,
