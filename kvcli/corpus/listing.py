@@ -29,7 +29,12 @@ _SAFE_GIT = (
     "core.fsmonitor=false",
     "-c",
     "core.hooksPath=/dev/null",
+    "-c",
+    "log.showSignature=false",
 )
+
+# Objects that a partial clone lacks would be fetched, by programs and from places that it names.
+_NO_FETCHING = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ def _git(folder: Path, *arguments: str) -> bytes:
         capture_output=True,
         check=True,
         timeout=_GIT_SECONDS,
-        env={**env, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+        env={**env, **_NO_FETCHING, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
     )
     return done.stdout
 

@@ -123,13 +123,57 @@ def test_programs_named_in_a_repository_s_settings_do_not_run(
     repository: Path, git: Git, tmp_path: Path
 ) -> None:
     """`core.fsmonitor` names a program that git starts when it looks for changes."""
-    mark = tmp_path / "ran"
-    hook = tmp_path / "hook"
-    hook.write_text(f"#!/bin/sh\ntouch {mark}\n")
-    hook.chmod(0o755)
-    git(repository, "config", "core.fsmonitor", str(hook))
+    mark = runs_when_called(tmp_path / "hook")
+    git(repository, "config", "core.fsmonitor", str(tmp_path / "hook"))
     list_folder(repository)
     assert not mark.exists()
+
+
+def test_programs_that_check_signatures_do_not_run(
+    repository: Path, git: Git, tmp_path: Path
+) -> None:
+    """`log.showSignature` has git start `gpg.program` for every signed commit that it shows."""
+    mark = runs_when_called(tmp_path / "checker")
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n"
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "Begin")
+    commit = git(repository, "cat-file", "commit", "HEAD").replace("\n\n", f"\n{signature}\n", 1)
+    (tmp_path / "commit").write_text(commit)
+    signed = git(repository, "hash-object", "-t", "commit", "-w", str(tmp_path / "commit"))
+    git(repository, "update-ref", "HEAD", signed.strip())
+    git(repository, "config", "log.showSignature", "true")
+    git(repository, "config", "gpg.program", str(tmp_path / "checker"))
+    assert list_folder(repository).changes
+    assert not mark.exists()
+
+
+def test_objects_that_are_missing_are_not_fetched(
+    repository: Path, git: Git, tmp_path: Path
+) -> None:
+    """A clone may lack objects and name a program, or a server, to get them from."""
+    mark = runs_when_called(tmp_path / "fetch")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "Begin")
+    folder = git(repository, "rev-parse", "HEAD:a").strip()
+    (repository / ".git/objects" / folder[:2] / folder[2:]).unlink()
+    for name, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": f"ext::{tmp_path / 'fetch'}",
+        "protocol.ext.allow": "always",
+    }.items():
+        git(repository, "config", name, value)
+    assert "a/vendor/f.txt" in list_folder(repository).entries
+    assert not mark.exists()
+
+
+def runs_when_called(program: Path) -> Path:
+    """Write a program that leaves a mark; returns where."""
+    mark = program.with_suffix(".ran")
+    program.write_text(f"#!/bin/sh\ntouch '{mark}'\n")
+    program.chmod(0o755)
+    return mark
 
 
 def test_a_surrounding_git_command_does_not_redirect_us(
