@@ -6,6 +6,7 @@ does not enter what is ignored, as git does.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def _matches_itself(regex: object, path: str) -> bool:
 
 def _read_rules(path: Path) -> GitIgnoreSpec | None:
     # Git does not follow a linked rule file either.
-    if path.is_symlink() or not path.is_file():
+    if os.path.islink(path) or not os.path.isfile(path):
         return None
     try:
         data = path.read_bytes()

@@ -7,10 +7,11 @@ what is worth reading.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +37,9 @@ _SAFE_GIT = (
 # Objects that a partial clone lacks would be fetched, by programs and from places that it names.
 _NO_FETCHING = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
 
+_NOT_OPENED = re.compile(r"^warning: could not open directory '(.*?)(?:/?': ([^\n]+))?$", re.M)
+"""Git cuts its messages at 4,096 bytes, so the end may be missing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -55,14 +59,14 @@ def list_folder(folder: Path) -> Listing:
     if root is None:
         return _walk(folder, folder)
     try:
-        listed = _git(folder, "ls-files", "-z", "-co", "--exclude-standard")
-        entries = tuple(
-            dict.fromkeys(os.fsdecode(name).rstrip("/") for name in listed.split(b"\0") if name)
-        )
+        done = _run_git(folder, "ls-files", "-z", "-co", "--exclude-standard")
+        listed = (os.fsdecode(name).rstrip("/") for name in done.stdout.split(b"\0") if name)
+        entries = tuple(dict.fromkeys(listed))
         if not entries and _is_ignored(folder):
             told = f"'{folder}' is ignored by its repository; read as a plain folder"
             return _walk(folder, folder, warnings=(told,))
-        return Listing(entries, changes=shares_of_commits(folder))
+        unreadable = tuple(_not_opened(done.stderr, folder, root))
+        return Listing(entries, unreadable, changes=shares_of_commits(folder))
     except (OSError, subprocess.SubprocessError) as error:
         told = (
             f"git could not list '{folder}' ({_reason(error)}); its ignore rules were applied "
@@ -77,11 +81,22 @@ def _work_tree(folder: Path) -> Path | None:
     return next((at for at in (resolved, *resolved.parents) if (at / ".git").exists()), None)
 
 
+def _not_opened(told: bytes, folder: Path, root: Path) -> Iterator[tuple[str, str]]:
+    """Folders that git could not open and left out, with the reason."""
+    to_folder = os.path.relpath(folder.resolve(), root)
+    for found in _NOT_OPENED.finditer(os.fsdecode(told)):
+        yield os.path.relpath(found[1], to_folder), found[2] or "git could not open it"
+
+
 def _git(folder: Path, *arguments: str) -> bytes:
+    return _run_git(folder, *arguments).stdout
+
+
+def _run_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     # Variables of a surrounding git command (a hook, say) would point at another repository.
     foreign = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
     env = {name: value for name, value in os.environ.items() if name not in foreign}
-    done = subprocess.run(
+    return subprocess.run(
         ["git", *_SAFE_GIT, "-C", str(folder), *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -89,7 +104,6 @@ def _git(folder: Path, *arguments: str) -> bytes:
         timeout=_GIT_SECONDS,
         env={**env, **_NO_FETCHING, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
     )
-    return done.stdout
 
 
 def shares_of_commits(folder: Path, commit: str = "HEAD") -> dict[str, float]:

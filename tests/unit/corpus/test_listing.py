@@ -119,6 +119,42 @@ def test_links_and_pipes_are_listed_by_the_walk_but_never_followed(tree: MakeTre
     assert set(list_folder(root).entries) == {"a/f.txt", "a/loop", "self", "pipe"}
 
 
+@pytest.mark.parametrize("below", ["", "sub"])
+@pytest.mark.parametrize("has_git", [True, False])
+def test_a_folder_that_cannot_be_opened_is_named(
+    tree: MakeTree, git: Git, below: str, has_git: bool
+) -> None:
+    """Its path is longer than the system takes; git says so on the side and lists the rest."""
+    root = tree({"sub/a.txt": "x"})
+    here = os.open(root / below, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=here)
+        above, here = here, os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(above)
+    os.close(here)
+    if has_git:
+        git(root, "init", "-q")
+    listing = list_folder(root / below)
+    assert listing.entries == ("a.txt" if below else "sub/a.txt",)
+    ((path, why),) = listing.unreadable
+    assert path.startswith("ddd") and set(path) == {"d", "/"}
+    assert why == ("git could not open it" if has_git else "File name too long")
+
+
+def test_git_s_reason_for_not_opening_a_folder_is_told(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may open every folder, so the refusal is git's word alone."""
+    told = b"warning: could not open directory 'a/b c/': Permission denied\n"
+
+    def git(words: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(words, 0, b"f.txt\0" if "-co" in words else b"", told)
+
+    monkeypatch.setattr(subprocess, "run", git)
+    assert list_folder(repository).unreadable == (("a/b c", "Permission denied"),)
+    assert list_folder(repository / "a").unreadable == (("b c", "Permission denied"),)
+
+
 def test_programs_named_in_a_repository_s_settings_do_not_run(
     repository: Path, git: Git, tmp_path: Path
 ) -> None:
