@@ -11,7 +11,7 @@ import re
 import stat
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class Listing:
 
     entries: tuple[str, ...]
     unreadable: tuple[tuple[str, str], ...] = ()
-    """Folders that could not be opened, with the reason."""
+    """What could not be looked into, mostly folders, with the reason."""
     warnings: tuple[str, ...] = ()
     changes: Mapping[str, float] = field(default_factory=dict)
     """In which share of the recent commits an entry has changed; those in none are left out."""
@@ -61,11 +61,12 @@ def list_folder(folder: Path) -> Listing:
     try:
         done = _run_git(folder, "ls-files", "-z", "-co", "--exclude-standard")
         listed = (os.fsdecode(name).rstrip("/") for name in done.stdout.split(b"\0") if name)
-        entries = tuple(dict.fromkeys(listed))
+        inside, outside = _inside(folder, dict.fromkeys(listed))
+        entries = tuple(inside)
         if not entries and _is_ignored(folder):
             told = f"'{folder}' is ignored by its repository; read as a plain folder"
             return _walk(folder, folder, warnings=(told,))
-        unreadable = tuple(_not_opened(done.stderr, folder, root))
+        unreadable = (*_not_opened(done.stderr, folder, root), *outside)
         return Listing(entries, unreadable, changes=shares_of_commits(folder))
     except (OSError, subprocess.SubprocessError) as error:
         told = (
@@ -79,6 +80,30 @@ def _work_tree(folder: Path) -> Path | None:
     """The nearest folder at or above with a `.git` entry."""
     resolved = folder.resolve()
     return next((at for at in (resolved, *resolved.parents) if (at / ".git").exists()), None)
+
+
+def _inside(folder: Path, listed: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """What git lists that lies in the folder, and what it was made to list elsewhere.
+
+    The index is a file of the repository: it may name any path, and a folder whose files it names
+    may have become a link. What such a link leads to is no part of the work tree.
+    """
+    inside: list[str] = []
+    outside: list[tuple[str, str]] = []
+    is_real = {"": True}
+    for entry in listed:
+        if entry.startswith("/") or ".." in entry.split("/"):
+            outside.append((entry, "the repository's index places it outside the folder"))
+            continue
+        above = ""
+        for part in entry.split("/")[:-1]:
+            below = f"{above}{part}/"
+            if below not in is_real:
+                is_real[below] = is_real[above] and not os.path.islink(folder / below[:-1])
+            above = below
+        if is_real[above]:
+            inside.append(entry)
+    return inside, outside
 
 
 def _not_opened(told: bytes, folder: Path, root: Path) -> Iterator[tuple[str, str]]:

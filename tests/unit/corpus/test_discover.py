@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -224,3 +225,30 @@ def test_shown_paths_are_printable_utf8(tree: MakeTree) -> None:
 def test_a_malformed_pattern_is_the_caller_s_error() -> None:
     with pytest.raises(ConfigError, match="malformed pattern"):
         Selection.of(1, ("!",), ())
+
+
+def test_what_lies_behind_a_link_is_not_read_though_git_tracks_it(
+    tree: MakeTree, git: Git, tmp_path: Path
+) -> None:
+    """Git lists what it tracks, also where a folder has since become a link out of the tree."""
+    root = tree({"a/f.txt": "x", "b.txt": "x"})
+    git(root, "init", "-q")
+    git(root, "add", "-A")
+    (root / "a").rename(tmp_path / "outside")
+    (root / "a").symlink_to(tmp_path / "outside")
+    found = find(root)
+    assert shown(found) == ["b.txt"]
+    assert reasons(found) == {"a": SkipReason.LINK}
+
+
+def test_a_forged_index_leads_nowhere_out_of_the_folder(tree: MakeTree, git: Git) -> None:
+    """Git refuses to add such a path, but lists it when the index holds it."""
+    root = tree({"aa/outside.txt": "x", "b.txt": "x"})
+    git(root, "init", "-q")
+    git(root, "add", "-A")
+    (root / "aa/outside.txt").rename(root.parent / "outside.txt")
+    index = (root / ".git/index").read_bytes()[:-20].replace(b"aa/outside", b"../outside"[:10])
+    (root / ".git/index").write_bytes(index + hashlib.sha1(index).digest())
+    found = find(root)
+    assert shown(found) == ["b.txt"]
+    assert reasons(found) == {"../outside.txt": SkipReason.UNREADABLE}
