@@ -7,6 +7,7 @@ imports for documents wait until there are some, so that a `.kv` is described at
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ def run(options: RunOptions, paths: tuple[str, ...]) -> None:
 
 def is_session(path: str) -> bool:
     """Whether a path is meant as a session file: by its name, or by how it starts."""
-    if path.endswith(".kv") and not Path(path).is_dir():
+    if path.endswith(".kv") and not os.path.isdir(path):
         return True
     try:
         if not Path(path).is_file():  # opening a pipe would wait for its writer

@@ -105,7 +105,7 @@ def discover(paths: Sequence[Path | str], selection: Selection) -> Discovery:
     typed = [one for path in paths for one in _expanded(path)]
     if typed.count("-") > 1:
         raise ConfigError("standard input can be read only once")
-    many_folders = sum(one != "-" and Path(one).is_dir() for one in typed) > 1
+    many_folders = sum(one != "-" and os.path.isdir(one) for one in typed) > 1
     for one in typed:
         if one == "-":
             out.found.append(Found(None, "stdin", is_named=True))

@@ -252,3 +252,9 @@ def test_a_forged_index_leads_nowhere_out_of_the_folder(tree: MakeTree, git: Git
     found = find(root)
     assert shown(found) == ["b.txt"]
     assert reasons(found) == {"../outside.txt": SkipReason.UNREADABLE}
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + ".kv", "a/" * 3000])
+def test_a_name_too_long_to_exist_is_the_caller_s_error(name: str) -> None:
+    with pytest.raises(ConfigError, match="File name too long"):
+        find(name)
