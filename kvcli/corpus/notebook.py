@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from .spans import Span
-from .text import cut_lines, split_lines
+from .text import cut_lines, split_lines, whole_characters
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MAX_OUTPUT_CHARS = 4_000
@@ -33,7 +34,7 @@ def cut_notebook(text: str) -> list[Span] | None:
     for number, cell in enumerate(cells, start=1):
         if isinstance(cell, dict):
             spans += _cell(number, cell)
-    return spans
+    return [replace(span, text=whole_characters(span.text)) for span in spans]
 
 
 def _cell(number: int, cell: dict[str, Any]) -> list[Span]:

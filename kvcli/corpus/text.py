@@ -39,6 +39,11 @@ def split_lines(text: str) -> list[str]:
     return [line + ending for line in lines] + ([last] if last else [])
 
 
+def whole_characters(text: str) -> str:
+    """Join surrogates to characters and replace those left over, which no file could hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def cut_lines(
     lines: Sequence[str], first: int, end: int, size: CutSize = PROSE, name: str | None = None
 ) -> list[Span]:

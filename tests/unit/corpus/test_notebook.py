@@ -63,3 +63,23 @@ def test_unknown_cells_and_wrong_types_do_no_harm() -> None:
 def test_what_is_no_notebook_is_refused() -> None:
     for text in ("", "{", "[]", '{"cells": 1}', '{"worksheets": []}', "[" * 100_000):
         assert cut_notebook(text) is None
+
+
+def test_half_characters_become_replacement_characters_and_halves_are_joined() -> None:
+    r"""JSON can write `\ud83d` alone, which no encoding and no tokenizer takes."""
+    half, text = "\ud83d", "a\ud83d"
+    outputs = [
+        {"output_type": "error", "ename": half, "evalue": half},
+        {"output_type": "display_data", "data": {f"image/{half}": "A"}},
+    ]
+    cells = [
+        {"cell_type": f"raw{half}", "source": text},
+        {"cell_type": "code", "source": [text, "\ude00"], "outputs": outputs},
+    ]
+    spans = cut_notebook(json.dumps({"cells": cells}))
+    assert spans is not None
+    assert [span.text for span in spans] == [
+        "# %% cell 1 [raw\ufffd]\na\ufffd\n",
+        "# %% cell 2\na😀\n",
+        "# output of cell 2\n\ufffd: \ufffd\n[image/\ufffd, about 0 bytes]\n",
+    ]
