@@ -94,7 +94,10 @@ def cut_markdown(text: str) -> list[Span]:
     return spans
 
 
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*\r?\n?$")
+_MAX_TITLE_CHARS = 80
+"""A heading's name goes with every span below it; a longer one is cut."""
+_BLANKS = " \t\r\n"
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t\r\n]|$)")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*\r?\n?$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _NOT_A_PARAGRAPH = re.compile(r"\s*$| {4}|\t| {0,3}(?:[#>|]|[-*+] |\d+[.)] )")
@@ -112,10 +115,22 @@ def _headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
         elif mark:
             fence = mark[1]
         elif atx := _ATX.match(line):
-            found.append((at, len(atx[1]), (atx[2] or "").strip()))
+            found.append((at, len(atx[1]), _title(_without_closing_hashes(line[atx.end() :]))))
         elif at and (under := _UNDERLINE.match(line)) and _is_title(lines, at - 1):
-            found.append((at - 1, 1 if under[1][0] == "=" else 2, lines[at - 1].strip()))
+            found.append((at - 1, 1 if under[1][0] == "=" else 2, _title(lines[at - 1])))
     return found
+
+
+def _without_closing_hashes(text: str) -> str:
+    """What stands behind a heading's hashes: `Use ##` is called `Use`, `C#` is `C#`."""
+    text = text.strip(_BLANKS)
+    shorter = text.rstrip("#")
+    return shorter if not shorter or shorter[-1] in _BLANKS else text
+
+
+def _title(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= _MAX_TITLE_CHARS else f"{text[: _MAX_TITLE_CHARS - 1]}…"
 
 
 def _is_title(lines: Sequence[str], at: int) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from kvcli.corpus.text import cut_markdown, cut_text, split_lines
 
 
@@ -56,3 +60,38 @@ def test_hashes_in_fenced_code_are_no_headings() -> None:
 def test_front_matter_and_rules_are_no_headings() -> None:
     text = "---\ntitle: x\nauthor: y\n---\ntext\n\n---\n\nmore\n"
     assert [span.name for span in cut_markdown(text)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("#", ""),
+        ("#\t Use \t##  \r", "Use"),
+        ("# C#", "C#"),
+        ("# C #", "C"),
+        ("# a # b ##", "a # b"),
+        ("## ##", ""),
+        ("####### seven", None),
+        ("#no", None),
+        ("    # code", None),
+    ],
+)
+def test_what_a_heading_is_called(line: str, name: str | None) -> None:
+    (span,) = cut_markdown(line + "\n")
+    assert span.name == name
+
+
+@pytest.mark.parametrize("gap", [" ", "\t", " #", "# "])
+def test_a_heading_of_many_blanks_costs_no_more_than_another_line(gap: str) -> None:
+    """Blanks before what may be closing hashes were once tried from each of them on."""
+    started = time.monotonic()
+    assert len(cut_markdown(f"# a{gap * 5_000}b\n")) == 1
+    assert time.monotonic() - started < 1
+
+
+def test_long_headings_do_not_multiply() -> None:
+    """Every span below a heading carries its name, and there may be very many of them."""
+    spans = cut_markdown(f"# {'x' * 9_000}\n" + "## y\n" * 1_000)
+    assert sum(len(span.name or "") for span in spans) < 100_000
+    assert spans[0].name == "x" * 79 + "…"
+    assert spans[1].name == "x" * 79 + "… > y"
