@@ -26,6 +26,7 @@ _BIG_CONTAINER_LINES = 40
 _MAX_DEPTH = 16
 _MAX_ERROR_SHARE = 0.1
 _PARSE_SECONDS = 5.0
+_MAX_NAME_BYTES = 200
 _CLOSERS = " \t\r\n\f})];,"
 """Lines of these alone close what stands above them, and stay with it."""
 
@@ -207,7 +208,8 @@ class _Walk:
     def _text(self, node: tree_sitter.Node | None) -> str:
         if node is None:
             return "?"
-        return self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+        end = min(node.end_byte, node.start_byte + _MAX_NAME_BYTES)
+        return self._source[node.start_byte : end].decode("utf-8", "ignore")
 
 
 def _named(node: tree_sitter.Node) -> tree_sitter.Node | None:

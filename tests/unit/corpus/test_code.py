@@ -181,3 +181,21 @@ def test_language_by_name_or_first_line(path: str, first_line: str, name: str) -
 def test_prose_has_no_language() -> None:
     assert language_of("notes.txt", "#!/usr/bin/env python3") is None
     assert language_of("LICENSE", "Apache") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("a.go", f"package a\n\nfunc ({'a' * 3_000} b) M() {{}}\n"),
+        ("a.go", f"package a\n\nfunc (a {'b' * 3_000}) M() {{}}\n"),
+        ("a.go", f"package a\n\nfunc (a{' ' * 5_000}b) M() {{}}\n"),
+        ("a.rs", f"impl {'x' * 3_000} {{\n    fn f() {{}}\n}}\n"),
+        ("a.py", f"def {'x' * 3_000}():\n    pass\n"),
+        ("a.c", f"int {'*' * 3_000}x(void) {{\n    return 0;\n}}\n"),
+    ],
+)
+def test_endless_names_cost_no_time_and_are_cut(path: str, text: str) -> None:
+    started = time.monotonic()
+    spans = cut(path, text).spans
+    assert time.monotonic() - started < 2
+    assert max(len(span.name or "") for span in spans) < 500
