@@ -69,10 +69,7 @@ def decode(data: bytes) -> Decoded | NotText:
     """Decode a whole file. Nothing is replaced: text encodes back to the bytes it came from."""
     for mark, encoding in _MARKS:
         if data.startswith(mark):
-            try:
-                return Decoded(data[len(mark) :].decode(encoding), encoding)
-            except UnicodeDecodeError:
-                return NotText(f"marked as {encoding}, which it is not")
+            return _decode_marked(data[len(mark) :], encoding)
     if b"\0" in data:
         return NotText(_looks_like(data))
     try:
@@ -82,6 +79,16 @@ def decode(data: bytes) -> Decoded | NotText:
     if _control_share(text) > _MAX_CONTROLS_UTF8:
         return NotText(_looks_like(data))
     return Decoded(text, "utf-8")
+
+
+def _decode_marked(data: bytes, encoding: str) -> Decoded | NotText:
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:
+        return NotText(f"marked as {encoding}, which it is not")
+    if "\0" in text or _control_share(text) > _MAX_CONTROLS_UTF8:
+        return NotText(f"marked as {encoding}, but not text")
+    return Decoded(text, encoding)
 
 
 def _looks_like(data: bytes) -> str:

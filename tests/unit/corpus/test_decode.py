@@ -89,3 +89,17 @@ def test_control_characters_make_it_binary() -> None:
 
 def test_coloured_log_output_is_text() -> None:
     assert isinstance(decode(b"\x1b[31mred\x1b[0m\tok\f\n"), Decoded)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        codecs.BOM_UTF8 + bytes(50),
+        codecs.BOM_UTF8 + b"text\0text",
+        codecs.BOM_UTF16_LE + bytes(100),
+        codecs.BOM_UTF16_BE + "text\0more".encode("utf-16-be"),
+        codecs.BOM_UTF16_LE + "\x01\x02\x03abc\x04".encode("utf-16-le"),
+    ],
+)
+def test_a_byte_order_mark_does_not_make_text_of_binary_data(data: bytes) -> None:
+    assert isinstance(decode(data), NotText)
