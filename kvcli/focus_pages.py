@@ -80,14 +80,19 @@ def reading_ids(
         pages: What to lay out.
         page_tokens: Tokens per page.
     """
-    ids = list(builder.scaffolding.head)
+    excerpts: list[tuple[TokenSpan, list[int]]] = []
     for first, end in pages.runs:
         spans = source_map.overlapping(first * page_tokens, (end - first) * page_tokens)
         for path in dict.fromkeys(span.path for span in spans):
             of_path = [span for span in spans if span.path == path]
-            ids += builder.excerpt(path, of_path[0].page)
-            ids += _tokens(token_ids, of_path, first * page_tokens, end * page_tokens)
-            ids += builder.excerpt_end()
+            tokens = _tokens(token_ids, of_path, first * page_tokens, end * page_tokens)
+            excerpts.append((of_path[0], tokens))
+    tag = builder.excerpt_tag(tokens for _, tokens in excerpts)
+    ids = list(builder.scaffolding.head)
+    for source, tokens in excerpts:
+        ids += builder.excerpt(source.path, source.page, tag=tag)
+        ids += tokens
+        ids += builder.excerpt_end(tag=tag)
     return ids
 
 

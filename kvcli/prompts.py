@@ -11,7 +11,7 @@ appended as token ids; nothing that was sent to the model is ever rendered again
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -101,7 +101,15 @@ class PromptBuilder:
                 f"{self._model}: its chat template does not render a plain conversation ({reason})",
                 "Use an instruction-tuned model, such as those of `kvcli models`.",
             ) from error
-        return Scaffolding(*map(self._encode_scaffold, (before, close, between)))
+        head, *others = map(self._encode_scaffold, (before, close, between))
+        return Scaffolding(self._with_one_start(head), *others)
+
+    def _with_one_start(self, head: list[int]) -> list[int]:
+        """Some templates write the start token although their tokenizer's settings do it too."""
+        start = self._tokenizer.bos_token_id
+        while start is not None and head[:2] == [start, start]:
+            head = head[1:]
+        return head
 
     def _encode_scaffold(self, text: str) -> list[int]:
         return list(self.backend.encode(text, add_special_tokens=False).ids)
@@ -149,16 +157,21 @@ class PromptBuilder:
             ids.extend(tokens)
         return Prompt(ids, SourceMap(spans))
 
-    def excerpt(self, path: str, page: int | None) -> list[int]:
+    def excerpt(self, path: str, page: int | None, *, tag: str) -> list[int]:
         """What stands in front of an excerpt of a document."""
         place = "" if page is None else _page_mark(page)
-        (ids,) = self.encode_content([f'<document path="{escape(path)}">\n{place}'])
+        (ids,) = self.encode_content([f'<{tag} path="{escape(path)}">\n{place}'])
         return ids
 
-    def excerpt_end(self) -> list[int]:
+    def excerpt_end(self, *, tag: str) -> list[int]:
         """What stands behind an excerpt."""
-        (ids,) = self.encode_content(["</document>\n"])
+        (ids,) = self.encode_content([f"</{tag}>\n"])
         return ids
+
+    def excerpt_tag(self, excerpts: Iterable[list[int]]) -> str:
+        """A tag that none of these excerpts writes."""
+        texts = self.backend.decode_batch(list(excerpts), skip_special_tokens=False)
+        return _free_tag(texts)
 
     def first_question(self, question: str) -> list[int]:
         """The rest of the first user turn, behind the documents, with a question."""
@@ -246,16 +259,20 @@ def _lookalikes(tokenizer: PreTrainedTokenizerFast) -> re.Pattern[str] | None:
         and token.content.strip()
         and (token.content in template or re.fullmatch(r"<\|.*\|>", token.content))
     ]
-    longest_first = sorted(found, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if found else None
+    # Looked for from every place on, because one may begin inside another.
+    return re.compile(f"(?={'|'.join(map(re.escape, found))})") if found else None
 
 
 def free_tag(corpus: Corpus) -> str:
     """A tag that no document writes, so that none can close itself or open another."""
-    texts = [span.text for document in corpus.documents for span in document.spans]
+    return _free_tag([span.text for document in corpus.documents for span in document.spans])
+
+
+def _free_tag(texts: Collection[str]) -> str:
     tags = (f"document{number}" if number > 1 else "document" for number in count(1))
     return next(tag for tag in tags if not any(_mentions(tag, text) for text in texts))
 
 
 def _mentions(tag: str, text: str) -> bool:
-    return f"<{tag}" in text or f"</{tag}" in text
+    """Whether a text writes a tag, or something that a model may take for it."""
+    return re.search(rf"<[\s/]*{tag}", text, re.IGNORECASE) is not None
