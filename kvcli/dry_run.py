@@ -29,6 +29,8 @@ class FileCount:
     kind: str
     bytes: int
     tokens: int
+    notes: tuple[str, ...] = ()
+    """What reading did to its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
     tag = free_tag(corpus)
     files = tuple(
         FileCount(doc.path, doc.kind.value, doc.num_bytes,
-                  model.count_tokens([text for text, *_ in pieces_of(doc, tag)]))
+                  model.count_tokens([text for text, *_ in pieces_of(doc, tag)]), doc.notes)
         for doc in corpus.documents
     )  # fmt: skip
     tokens = sum(file.tokens for file in files)

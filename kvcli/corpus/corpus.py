@@ -179,8 +179,9 @@ def _read_open(
         if isinstance(outcome, PdfRefused):
             return Skip(found.shown, outcome.reason, outcome.detail)
         return Document(
-            found.shown, DocumentKind.PDF, outcome.spans, digest, file.tell(), outcome.warnings
-        )
+            found.shown, DocumentKind.PDF, outcome.spans, digest, file.tell(), outcome.warnings,
+            notes=outcome.notes,
+        )  # fmt: skip
     if named_pdf:
         return Skip(found.shown, SkipReason.DAMAGED, "named .pdf, but it is not a PDF inside")
     return _read_text(file.read(), found, reader)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from .pdf_process import Extraction, Opening, PdfPage, PdfRequest, WorkerLimits, extract
 from .pdf_text import Hyphens, count_bad_chars, score, tidy
+from .running_lines import Cleared, clear_running_lines
 from .spans import SkipReason, Span
 
 _MAX_SECOND_OPINIONS = 200
@@ -22,6 +23,8 @@ class PdfText:
 
     spans: tuple[Span, ...]
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What was done to the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +85,37 @@ def _ask_again(request: PdfRequest, first: Extraction, limits: WorkerLimits) -> 
 
 def _assemble(extraction: Extraction) -> PdfText | PdfRefused:
     pages = [extraction.pages[number] for number in sorted(extraction.pages)]
-    texts = {page.number: tidy(page.text).strip() for page in pages}
+    cleared = clear_running_lines({page.number: tidy(page.text).strip() for page in pages})
+    texts = {number: text.strip() for number, text in cleared.texts.items()}
     hyphens = Hyphens(texts.values())
     spans = tuple(
-        Span(hyphens.resolve(texts[page.number]) + "\n", page=page.number + 1, label=_label(page))
+        Span(
+            hyphens.resolve(texts[page.number]) + "\n",
+            page=page.number + 1,
+            label=_label(page, cleared),
+        )
         for page in pages
         if texts[page.number]
     )
     scanned = [page.number + 1 for page in pages if not texts[page.number] and page.images]
     if not spans:
         return _without_text(extraction, scanned)
-    return PdfText(spans, tuple(_warnings(extraction, scanned)))
+    return PdfText(spans, tuple(_warnings(extraction, scanned)), tuple(_notes(cleared)))
 
 
-def _label(page: PdfPage) -> str | None:
-    return page.label if page.label and page.label != str(page.number + 1) else None
+def _label(page: PdfPage, cleared: Cleared) -> str | None:
+    """The file's own label, or else the number printed in a running line; None: as counted."""
+    label = page.label or cleared.printed.get(page.number)
+    return label if label and label != str(page.number + 1) else None
+
+
+def _notes(cleared: Cleared) -> Iterable[str]:
+    if cleared.num_lines:
+        lines = "1 running header or footer" if cleared.num_lines == 1 else (
+            f"{cleared.num_lines:,} running headers and footers"
+        )  # fmt: skip
+        pages = "1 page" if cleared.num_pages == 1 else f"{cleared.num_pages:,} pages"
+        yield f"{lines} left out of {pages}; each stays where it first comes"
 
 
 def _without_text(extraction: Extraction, scanned: list[int]) -> PdfRefused:

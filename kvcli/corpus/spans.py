@@ -56,6 +56,8 @@ class Document:
     language: str | None = None
     parsed: Parsed | None = None
     """None for everything but code."""
+    notes: tuple[str, ...] = ()
+    """What reading did to the text, such as lines left out; nothing to worry about."""
 
 
 class SkipReason(StrEnum):
