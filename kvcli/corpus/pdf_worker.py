@@ -2,7 +2,7 @@
 
 Owns the two PDF libraries and the limits put on them; runs alone because a hostile or damaged file
 can take any time or memory, or kill the process. Knows nothing of spans: the text goes out as the
-library gave it. Nothing heavy is imported, so that it starts fast.
+library gave it, but in reading order. Nothing heavy is imported, so that it starts fast.
 
 Out: `{"num_pages": n}`, then for each page `{"page", "text", "label", "images"}` or
 `{"page", "error"}`, then `{"done": true}`; or `{"refused": "encrypted" | "damaged", "detail"}`.
@@ -15,6 +15,8 @@ import json
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+from .pdf_words import in_reading_order
 
 _MAX_PAGE_CHARS = 2_000_000
 _WIDGET = 20  # FPDF_ANNOT_WIDGET
@@ -82,7 +84,7 @@ def _pdfium_page(document: Any, number: int) -> Message:
     try:
         text_page = page.get_textpage()
         try:
-            text = text_page.get_text_bounded()
+            text = in_reading_order(text_page, text_page.get_text_bounded())
         finally:
             text_page.close()
         fields = _form_fields(document, page) if document.formenv else []

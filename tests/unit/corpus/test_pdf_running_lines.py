@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from corpus_kit import write_pdf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcli.corpus.pdf import PdfText, read_pdf
@@ -131,6 +131,7 @@ _LINES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(_LINES.map("\n".join), max_size=12))
 def test_every_line_stays_somewhere(pages: list[str]) -> None:
     cleared = clear(pages)
