@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from .pdf_outline import trails
 from .pdf_process import Extraction, Opening, PdfPage, PdfRequest, WorkerLimits, extract
 from .pdf_text import Hyphens, count_bad_chars, score, tidy
 from .running_lines import Cleared, clear_running_lines
@@ -88,11 +89,13 @@ def _assemble(extraction: Extraction) -> PdfText | PdfRefused:
     cleared = clear_running_lines({page.number: tidy(page.text).strip() for page in pages})
     texts = {number: text.strip() for number, text in cleared.texts.items()}
     hyphens = Hyphens(texts.values())
+    names = trails(extraction.outline, extraction.num_pages)
     spans = tuple(
         Span(
             hyphens.resolve(texts[page.number]) + "\n",
             page=page.number + 1,
             label=_label(page, cleared),
+            name=names.get(page.number),
         )
         for page in pages
         if texts[page.number]

@@ -22,7 +22,7 @@ WIDE_GAP = 0.9
 _LEAST_COLUMN_LINES = 5
 _LEAST_COLUMN_WORDS = 3.0
 _LEAST_FILL = 0.6
-"""Median of line width by column width; table cells fill less."""
+"""Median of line width by the widest; table cells fill less."""
 _LEAST_RUNNING_ON = 0.35
 """Share of lines that begin in the middle of a sentence, which cells of tables hardly do."""
 _LEAST_ROWS = 3
@@ -164,8 +164,8 @@ def _part(lines: Sequence[Line], left: float, right: float) -> list[Line]:
 def _is_prose(column: Sequence[Line]) -> bool:
     if not column:
         return False
-    left, right = min(line.left for line in column), max(line.right for line in column)
-    fill = median((line.right - line.left) / (right - left) for line in column)
+    widths = [line.right - line.left for line in column]
+    fill = median(widths) / max(max(widths), 1e-6)
     words = sum(len(line.words) for line in column) / len(column)
     running_on = sum(line.words[0].text[0].islower() for line in column) / len(column)
     return fill >= _LEAST_FILL and words >= _LEAST_COLUMN_WORDS and running_on >= _LEAST_RUNNING_ON

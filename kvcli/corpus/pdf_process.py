@@ -21,6 +21,8 @@ from typing import Any
 
 import kvcli
 
+from .pdf_outline import OutlineEntry
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
@@ -69,6 +71,7 @@ class Extraction:
     pages: dict[int, PdfPage] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
     """Page number (0-based) to the reason why it could not be read."""
+    outline: list[OutlineEntry] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,10 @@ def _take(message: dict[str, Any], out: Extraction, limits: WorkerLimits) -> Non
         out.opening, out.detail = Opening(message["refused"]), message["detail"]
     elif "num_pages" in message:
         out.opening, out.num_pages = Opening.OK, message["num_pages"]
+    elif "outline" in message:
+        out.outline = [
+            OutlineEntry(page, level, title) for page, level, title in message["outline"]
+        ]
     elif "error" in message:
         out.lost[message["page"]] = message["error"]
     elif "page" in message:

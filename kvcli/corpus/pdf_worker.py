@@ -5,7 +5,8 @@ can take any time or memory, or kill the process. Knows nothing of spans: the te
 library gave it, but in reading order. Nothing heavy is imported, so that it starts fast.
 
 Out: `{"num_pages": n}`, then for each page `{"page", "text", "label", "images"}` or
-`{"page", "error"}`, then `{"done": true}`; or `{"refused": "encrypted" | "damaged", "detail"}`.
+`{"page", "error"}`, then `{"outline": [[page, level, title], ...]}` if all pages were asked for,
+then `{"done": true}`; or `{"refused": "encrypted" | "damaged", "detail"}`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ctypes
 import json
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from .pdf_words import in_reading_order
@@ -23,6 +25,7 @@ _WIDGET = 20  # FPDF_ANNOT_WIDGET
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
 _IMAGE, _FORM_XOBJECT = 3, 5
 _MAX_OBJECTS_LOOKED_AT = 2_000
+_MOST_ENTRIES, _MOST_LEVELS, _MOST_TITLE_CHARS = 20_000, 12, 300
 
 Message = dict[str, Any]
 
@@ -74,6 +77,8 @@ def _read_with_pdfium(
                 yield _pdfium_page(document, number)
             except Exception as error:
                 yield {"page": number, "error": _told(error)}
+        if only is None:  # last, for a damaged outline must not cost a page
+            yield {"outline": _outline(document)}
         yield {"done": True}
     finally:
         document.close()
@@ -94,6 +99,21 @@ def _pdfium_page(document: Any, number: int) -> Message:
     text = "\n".join([text.rstrip(), *fields]) if fields else text
     label = document.get_page_label(number)
     return {"page": number, "text": text, "label": label, "images": images}
+
+
+def _outline(document: Any) -> list[tuple[int, int, str]]:
+    """Page, level and title of each entry; bounded, and broken off where it is damaged."""
+    entries: list[tuple[int, int, str]] = []
+    try:
+        # loops are the library's to notice; it logs them, which nobody reads
+        for entry in islice(document.get_toc(max_depth=_MOST_LEVELS), _MOST_ENTRIES):
+            leads_to = entry.get_dest()
+            page = leads_to.get_index() if leads_to else None
+            if page is not None:
+                entries.append((page, entry.level, entry.get_title()[:_MOST_TITLE_CHARS]))
+    except Exception:
+        return entries
+    return entries
 
 
 def _form_fields(document: Any, page: Any) -> list[str]:

@@ -21,7 +21,7 @@ class Span:
     label: str | None = None
     """The printed page label, where it differs from the physical number."""
     name: str | None = None
-    """What the lines define: "Scheduler.step", a heading, or "cell 3"."""
+    """What the lines define: "Scheduler.step", a heading, or "cell 3"; of a page, its section."""
 
 
 class DocumentKind(StrEnum):
