@@ -18,6 +18,7 @@ from kvcli.corpus.spans import Corpus, Skip, SkipReason
 from kvcli.options import RunOptions
 from kvcli.output import Output
 from kvcli.prompts import Prompt
+from kvcli.reading_progress import ReadingProgress
 
 NAMED = 5
 """How many skips or warnings are named before the rest is counted; --verbose names all."""
@@ -59,16 +60,28 @@ def read_documents(options: RunOptions, paths: Sequence[str], output: Output) ->
             raise ConfigError("standard input is closed", "Give a file instead of -.")
         if sys.stdin.isatty():
             output.status("reading standard input; end it with Ctrl-D")
-    corpus = read_corpus(
-        paths,
-        password=options.password,
-        max_file_bytes=options.max_file_size,
-        include=options.include,
-        exclude=options.exclude,
-    )
+    corpus = read_with_progress(options, paths, output)
     _say_warnings(corpus.all_warnings(), options, output)
     _say_skips(corpus.skipped, frozenset(paths), options, output)
     return corpus
+
+
+def read_with_progress(options: RunOptions, paths: Sequence[str], output: Output) -> Corpus:
+    """Read files, folders and standard input, and say how far it is once it takes a while.
+
+    Raises:
+        ConfigError: A path does not exist.
+        NothingReadable: Nothing was left to read.
+    """
+    with ReadingProgress(options, output) as progress:
+        return read_corpus(
+            paths,
+            password=options.password,
+            max_file_bytes=options.max_file_size,
+            include=options.include,
+            exclude=options.exclude,
+            on_progress=progress.update,
+        )
 
 
 def _say_warnings(warnings: Sequence[str], options: RunOptions, output: Output) -> None:

@@ -66,18 +66,12 @@ def is_session(path: str) -> bool:
 
 
 def _inspect_documents(paths: tuple[str, ...], options: RunOptions, output: Output) -> None:
-    from kvcli.corpus.corpus import read_corpus
+    from kvcli.documents import read_with_progress
     from kvcli.dry_run import dry_run
     from kvcli.model_outline import outline_model
     from kvcli.models import resolve
 
-    corpus = read_corpus(
-        paths,
-        password=options.password,
-        max_file_bytes=options.max_file_size,
-        include=options.include,
-        exclude=options.exclude,
-    )
+    corpus = read_with_progress(options, paths, output)
     source = resolve(options.model, offline=options.offline, on_status=output.status)
     model = outline_model(source, page_tokens=options.page_tokens, offline=options.offline)
     found = dry_run(corpus, model, options, Path.cwd())
