@@ -20,15 +20,16 @@ WIDE_GAP = 0.9
 """Of a line's height: more space than between two words of justified prose."""
 
 _LEAST_COLUMN_LINES = 5
-_LEAST_COLUMN_WORDS = 3.0
-_LEAST_FILL = 0.6
+_LEAST_COLUMN_WORDS = 4.0
+_LEAST_FILL = 0.75
 """Median of line width by the widest; table cells fill less."""
 _LEAST_RUNNING_ON = 0.35
 """Share of lines that begin in the middle of a sentence, which cells of tables hardly do."""
 _LEAST_ROWS = 3
 _WIDEST_CELL = 60
 _MOST_COLUMNS = 12
-_MOST_LINES = 400
+_MOST_PROSE_COLUMNS = 6
+_MOST_LINES = 250
 """Lines of one page that are looked at; each may be compared with all others."""
 
 
@@ -131,13 +132,16 @@ def _region_from(lines: Sequence[Line], first: int) -> tuple[int, float] | None:
         region = lines[first:last]
         if (best is None or last > best[0]) and _is_prose_in_columns(region, gutter):
             best = last, gutter
+            if last == len(lines):
+                break
     return best
 
 
 def _gaps_at(lines: Sequence[Line], at: int) -> Iterator[tuple[float, float]]:
     """Wide spaces in a line, or between it and the next where that stands beside it."""
     line = lines[at]
-    yield from line.gaps
+    if len(line.gaps) < _MOST_COLUMNS:
+        yield from line.gaps
     if at + 1 < len(lines) and lines[at + 1].left - line.right >= WIDE_GAP * line.height:
         yield line.right, lines[at + 1].left
 
@@ -183,7 +187,7 @@ def _ordered(lines: Sequence[Line], depth: int = 0) -> list[Line]:
     """Lines with each region's left column first, then what is right of it, columns again."""
     ordered: list[Line] = []
     at = 0
-    for first, last, gutter in _column_regions(lines) if depth < _MOST_COLUMNS else ():
+    for first, last, gutter in _column_regions(lines) if depth < _MOST_PROSE_COLUMNS else ():
         ordered += lines[at:first]
         for column in _part(lines[first:last], -inf, gutter), _part(lines[first:last], gutter, inf):
             ordered += _ordered(_mended(column), depth + 1)

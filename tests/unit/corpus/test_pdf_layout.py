@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -165,6 +166,20 @@ def test_a_table_of_long_phrases_is_no_column_of_prose() -> None:
     assert [" ".join(row.split()) for row in found] == [" ".join(row.split()) for row in rows]
 
 
+def test_a_list_of_functions_in_small_letters_is_no_column_of_prose() -> None:
+    """A reference card: terms of three words, explained by a few words each."""
+    terms = ["colormap (map)", "gray2ind (i, n)", "image (img, zoom)", "imread (file)",
+             "imshow (img, map)", "imshow (i, n)", "imshow (r, g, b)",
+             "ind2rgb (img, map)"]  # fmt: skip
+    told = ["set the current colormap", "convert grey scale to indexed image",
+            "display an image matrix", "load an image file", "display the image",
+            "display grey scale image", "display image in three colours",
+            "convert indexed image to colours"]  # fmt: skip
+    assert laid_out(side_by_side(terms, told)) == [
+        f"{term:<18}  {what}" for term, what in zip(terms, told, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("rows", [TABLE[:2], ["callCC          69", *LEFT], [*LEFT[:3], "a     b"]])
 def test_two_rows_are_no_table(rows: list[str]) -> None:
     assert laid_out(rows) is None
@@ -225,3 +240,11 @@ def test_a_table_between_columns_of_a_pdf(tmp_path: Path) -> None:
     found = read_pdf(str(draw(tmp_path / "a.pdf", [LEFT, RIGHT], table=True)))
     assert isinstance(found, PdfText)
     assert found.spans[0].text == "\n".join([*LEFT, *RIGHT, *ALIGNED]) + "\n"
+
+
+def test_a_page_made_to_be_slow_is_not() -> None:
+    """Twelve columns of prose on as many lines as are looked at at all."""
+    rows = [("the old man saw" + " " * 3 + "gulls and the sea") * 6] * 250
+    started = time.process_time()
+    lay_out(lines_of(rows))
+    assert time.process_time() - started < 10
