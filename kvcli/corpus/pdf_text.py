@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from unicodedata import normalize
 
 HYPHEN = "\ufffe"
 """PDFium's mark for a hyphen at a line's end; the line break after it is already gone."""
@@ -17,6 +18,7 @@ _LIGATURES = {
     "\ufb05": "st", "\ufb06": "st",
 }  # fmt: skip
 _LIGATURE = re.compile("[\ufb00-\ufb06]")
+_DIAERESIS = re.compile("\u00a8([aeiouyAEIOUY])")
 _WORD = re.compile(r"[^\W\d_]+")
 _COMPOUND = re.compile(r"[^\W\d_]+-[^\W\d_]+")
 # Scripts without spaces have one-letter words and long ones by nature; they begin at U+2E80.
@@ -28,10 +30,15 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 
 def tidy(text: str) -> str:
-    """Line feeds only, one mark for broken words, ligatures spelt out, no control characters."""
+    """Line feeds only, one mark for broken words, ligatures spelt out, no control characters.
+
+    A diaeresis drawn before its vowel, as TeX does, is put on it. Other accents stay as they are,
+    for they also stand for apostrophes and powers.
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x02", HYPHEN)
     text = _CONTROLS.sub("", text)
     text = _LIGATURE.sub(lambda found: _LIGATURES[found[0]], text)
+    text = _DIAERESIS.sub(lambda found: normalize("NFC", found[1] + "\u0308"), text)
     # Fonts with a broken encoding yield lone surrogates, which no file could hold.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

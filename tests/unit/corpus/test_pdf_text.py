@@ -30,6 +30,12 @@ def test_only_ligatures_are_spelt_out() -> None:
     assert tidy("o\ufb03ce \ufb01t x² ½ ﹪") == "office fit x² ½ ﹪"
 
 
+def test_only_a_diaeresis_is_put_on_its_vowel() -> None:
+    """TeX draws accents before their letters: a search for Müller must find him."""
+    assert tidy("M¨uller, ¨Ust¨un") == "Müller, Üstün"
+    assert tidy("it´s xˆa ¨ ¨b") == "it´s xˆa ¨ ¨b"
+
+
 def test_lone_surrogates_cannot_survive() -> None:
     tidy("a\ud800b").encode("utf-8")
 
