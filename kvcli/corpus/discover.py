@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +23,10 @@ from engine.errors import ConfigError
 from .listing import kind_of, list_folder
 from .spans import Skip, SkipReason
 
-_PDF_SIZE_FACTOR = 64
-"""A PDF's bytes are mostly fonts and pictures: its limit is this many times that of text."""
+_BULKY = (".pdf", ".epub", ".docx", ".eml", ".mbox")
+_BULKY_FACTOR = 64
+"""Their bytes are mostly fonts, pictures and attachments: their limit is this many times that of
+text."""
 
 _LOCK_FILES = frozenset({
     "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock",
@@ -44,6 +47,12 @@ _MANIFESTS = frozenset({
 })  # fmt: skip
 _OFTEN = 0.05
 """Share of commits from which on a README or manifest does not come first any more."""
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,3}[^/]|git@[\w.-]+:")
+"""One slash is what is left of two in a URL that was made a Path."""
+_REPOSITORY = re.compile(
+    r"^(?:git|ssh)\b|\.git/?$|^https?:/+(?:github|gitlab)\.com/[^/]+/[^/?#]+/?$"
+)
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -99,7 +108,7 @@ def discover(paths: Sequence[Path | str], selection: Selection) -> Discovery:
     """Find the files behind paths: files, folders, patterns such as `src/*.py`, and `-`.
 
     Raises:
-        ConfigError: a path does not exist, or `-` is given twice.
+        ConfigError: a path does not exist or is a URL, or `-` is given twice.
     """
     out = Discovery()
     typed = [one for path in paths for one in _expanded(path)]
@@ -130,12 +139,26 @@ def printable(path: str) -> str:
 
 def _expanded(path: Path | str) -> list[str]:
     text = str(path)
+    if _URL.match(text) and not os.path.lexists(text):
+        raise _no_urls(text)
     if text == "-" or os.path.lexists(text) or not has_magic(text):
         return [text]
     matches = sorted(glob(text, recursive=True))
     if not matches:
         raise ConfigError(f"no file matches '{printable(text)}'")
     return matches
+
+
+def _no_urls(text: str) -> ConfigError:
+    """Nothing is fetched: what a server sends today cannot be cited tomorrow."""
+    shown = printable(text)
+    if text.lower().startswith("file:"):
+        advice = "Give the path alone, without file://."
+    elif _REPOSITORY.search(text):
+        advice = f"Fetch it first: git clone {shlex.quote(shown)}"
+    else:
+        advice = f"Download it first, for example by: curl -LO {shlex.quote(shown)}"
+    return ConfigError(f"'{shown}' is a URL, and kvcli reads files only", advice)
 
 
 def _followed(path: Path) -> os.stat_result:
@@ -190,7 +213,7 @@ def _judge(path: Path, entry: str, max_bytes: int) -> Skip | bool:
         return Skip(entry, SkipReason.SECRET, "its name says that it holds secrets")
     if name in _LOCK_FILES or _is_any(name, _MINIFIED):
         return Skip(entry, SkipReason.GENERATED, "a lock file or minified code")
-    limit = max_bytes * (_PDF_SIZE_FACTOR if name.endswith(".pdf") else 1)
+    limit = max_bytes * (_BULKY_FACTOR if name.endswith(_BULKY) else 1)
     if status.st_size > limit:
         told = f"{status.st_size:,} bytes, over the limit of {limit:,} for files found in a folder"
         return Skip(entry, SkipReason.TOO_LARGE, told)

@@ -198,6 +198,34 @@ def test_a_missing_path_and_a_dangling_link_are_the_caller_s_errors(tmp_path: Pa
         find(tmp_path / "file" / "below")
 
 
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("https://example.org/a.pdf?x=1&y=[2]", "curl -LO 'https://example.org/a.pdf?x=1&y=[2]'"),
+        ("http://example.org", "curl -LO http://example.org"),
+        ("FTP://example.org/a", "curl -LO FTP://example.org/a"),
+        ("https://github.com/a/b", "git clone https://github.com/a/b"),
+        ("https://github.com/a/b/raw/main/c.md", "curl -LO https://github.com/a/b/raw/main/c.md"),
+        ("git@example.org:a/b.git", "git clone git@example.org:a/b.git"),
+        ("file:///etc/hostname", "without file://"),
+        (Path("https://example.org/a"), "curl -LO"),
+    ],
+)
+def test_a_url_is_no_missing_file(url: str | Path, advice: str) -> None:
+    with pytest.raises(ConfigError, match="is a URL, and kvcli reads files only") as caught:
+        find(url)
+    assert advice in caught.value.advice
+
+
+def test_a_file_whose_name_looks_like_a_url_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mirror:").mkdir()
+    (tmp_path / "mirror:" / "a.txt").write_text("x\n")
+    assert shown(find("mirror://a.txt")) == ["mirror:/a.txt"]
+
+
 def test_a_named_link_is_followed_for_it_was_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "link").symlink_to("a.txt")
