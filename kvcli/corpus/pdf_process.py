@@ -1,25 +1,20 @@
 """The parent's side of the PDF worker: starts it, listens, and outlives whatever happens to it.
 
-Owns the pipe, the clock and the restarts after a page that kills or hangs the worker. Knows nothing
-of what the text means.
+Owns the messages and the restarts after a page that kills or hangs the worker. Knows nothing of
+what the text means.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import selectors
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
-import kvcli
+from . import child
+from .child import ChildFailed
 
 from .pdf_outline import OutlineEntry
 
@@ -84,10 +79,6 @@ class PdfRequest:
     only: tuple[int, ...] | None = None
 
 
-class _WorkerFailed(Exception):
-    """The worker died, hung or broke a limit; the message says which."""
-
-
 def extract(
     request: PdfRequest, limits: WorkerLimits, on_page: Callable[[int, int], None] | None = None
 ) -> Extraction:
@@ -107,15 +98,15 @@ def extract(
                 if on_page is not None and "page" in message:
                     on_page(len(out.pages) + len(out.lost), out.num_pages)
             return out
-        except _WorkerFailed as failure:
-            out.detail = str(failure)
+        except ChildFailed as failure:
+            told = out.detail = f"the PDF reader {failure}"
             pending = _pending(request, out)
             if not pending:
                 return out
             spent = time.monotonic() - started > _whole_limit(out, limits)
             given_up = attempt == limits.max_restarts or spent or out.num_chars > limits.max_chars
             for number in pending if given_up else pending[:1]:
-                out.lost[number] = str(failure)
+                out.lost[number] = told
             if given_up:
                 return out
     return out
@@ -146,7 +137,7 @@ def _take(message: dict[str, Any], out: Extraction, limits: WorkerLimits) -> Non
         out.pages[page.number] = page
         out.num_chars += len(page.text)
         if out.num_chars > limits.max_chars:
-            raise _WorkerFailed("the file holds more text than the limit")
+            raise ChildFailed("found more text than the limit")
 
 
 def _messages(
@@ -163,68 +154,26 @@ def _messages(
         "memory_bytes": limits.memory_bytes,
         "cpu_seconds": int(_whole_limit(out, limits)) + 600,
     }
-    with _worker() as process:
+    heard = time.monotonic()
+
+    def seconds_left() -> float:
+        now = time.monotonic()
+        whole = started + _whole_limit(out, limits) - now
+        return min(heard + limits.silence_seconds - now, whole)
+
+    with child.start("kvcli.corpus.pdf_worker") as process:
         try:
             assert process.stdin is not None
             process.stdin.write(json.dumps(order).encode() + b"\n")
             process.stdin.close()
-            for line in _lines(process, out, limits, started):
+            for line in child.lines(process, seconds_left):
                 message = json.loads(line)
                 yield message
                 if "done" in message or "refused" in message:
                     return
+                heard = time.monotonic()
         except (BrokenPipeError, json.JSONDecodeError) as error:
-            raise _WorkerFailed("the PDF reader crashed") from error
+            raise ChildFailed("crashed") from error
         finally:
             process.kill()
-    raise _WorkerFailed(_cause_of_death(process.returncode))
-
-
-def _worker() -> subprocess.Popen[bytes]:
-    # -P and our own path first: the current folder may be the very repository that is being read,
-    # and no module of it may be imported.
-    ours = str(Path(kvcli.__file__).resolve().parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([ours, inherited] if inherited else [ours])
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "kvcli.corpus.pdf_worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-
-
-def _lines(
-    process: subprocess.Popen[bytes], out: Extraction, limits: WorkerLimits, started: float
-) -> Iterator[bytes]:
-    assert process.stdout is not None
-    pieces: list[bytes] = []
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        quiet_since = time.monotonic()
-        while True:
-            now = time.monotonic()
-            left = min(
-                quiet_since + limits.silence_seconds - now,
-                started + _whole_limit(out, limits) - now,
-            )
-            if left <= 0 or not selector.select(left):
-                raise _WorkerFailed("the PDF reader took too long")
-            chunk = os.read(process.stdout.fileno(), 1 << 16)
-            if not chunk:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=5)
-                return
-            pieces.append(chunk)
-            if b"\n" in chunk:
-                *lines, rest = b"".join(pieces).split(b"\n")
-                pieces = [rest]
-                quiet_since = time.monotonic()
-                yield from lines
-
-
-def _cause_of_death(returncode: int) -> str:
-    if returncode < 0:
-        return f"the PDF reader was stopped by signal {-returncode}"
-    return "the PDF reader crashed or ran out of memory"
+    raise ChildFailed(child.cause_of_death(process.returncode))

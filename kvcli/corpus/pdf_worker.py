@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from .child_limits import limit_resources
 from .pdf_words import in_reading_order
 
 _MAX_PAGE_CHARS = 2_000_000
@@ -33,28 +34,13 @@ Message = dict[str, Any]
 def main() -> None:
     """Read the request and write one message for each page asked for."""
     request = json.loads(sys.stdin.readline())
-    _limit_resources(request["memory_bytes"], request["cpu_seconds"])
+    limit_resources(request["memory_bytes"], request["cpu_seconds"])
     read = _read_with_pypdf if request["engine"] == "pypdf" else _read_with_pdfium
     for message in read(request["path"], request["password"], request["first"], request["only"]):
         if len(message.get("text", "")) > _MAX_PAGE_CHARS:
             message = {"page": message["page"], "error": "more text than a page can hold"}
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
-
-
-def _limit_resources(memory_bytes: int, cpu_seconds: int) -> None:
-    try:
-        import resource  # absent on Windows, where the parent's clock is the only limit
-    except ImportError:
-        return
-    for what, limit in (
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_CPU, cpu_seconds),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, hard = resource.getrlimit(what)
-        ceiling = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(what, (ceiling, ceiling))
 
 
 def _read_with_pdfium(
