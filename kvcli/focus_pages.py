@@ -87,10 +87,11 @@ def reading_ids(
             of_path = [span for span in spans if span.path == path]
             tokens = _tokens(token_ids, of_path, first * page_tokens, end * page_tokens)
             excerpts.append((of_path[0], tokens))
-    tag = builder.excerpt_tag(tokens for _, tokens in excerpts)
+    notes = [source.note or "" for source, _ in excerpts]
+    tag = builder.excerpt_tag((tokens for _, tokens in excerpts), notes)
     ids = list(builder.scaffolding.head)
     for source, tokens in excerpts:
-        ids += builder.excerpt(source.path, source.page, tag=tag)
+        ids += builder.excerpt(source.path, source.page, source.note, tag=tag)
         ids += tokens
         ids += builder.excerpt_end(tag=tag)
     return ids

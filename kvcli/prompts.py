@@ -157,9 +157,10 @@ class PromptBuilder:
             ids.extend(tokens)
         return Prompt(ids, SourceMap(spans))
 
-    def excerpt(self, path: str, page: int | None, *, tag: str) -> list[int]:
+    def excerpt(self, path: str, page: int | None, note: str | None, *, tag: str) -> list[int]:
         """What stands in front of an excerpt of a document."""
         place = "" if page is None else _page_mark(page)
+        place += "" if note is None else _note_mark(note)
         (ids,) = self.encode_content([f'<{tag} path="{escape(path)}">\n{place}'])
         return ids
 
@@ -168,10 +169,10 @@ class PromptBuilder:
         (ids,) = self.encode_content([f"</{tag}>\n"])
         return ids
 
-    def excerpt_tag(self, excerpts: Iterable[list[int]]) -> str:
-        """A tag that none of these excerpts writes."""
+    def excerpt_tag(self, excerpts: Iterable[list[int]], notes: Iterable[str] = ()) -> str:
+        """A tag that none of these excerpts writes, nor the notes that go with them."""
         texts = self.backend.decode_batch(list(excerpts), skip_special_tokens=False)
-        return _free_tag(texts)
+        return _free_tag([*texts, *notes])
 
     def first_question(self, question: str) -> list[int]:
         """The rest of the first user turn, behind the documents, with a question."""
@@ -226,6 +227,8 @@ def pieces_of(document: Document, tag: str) -> Iterator[tuple[str, str, Span | N
     for span in document.spans:
         if span.page is not None:
             yield _page_mark(span.page), path, None
+        if span.note is not None and span.note not in span.text:
+            yield _note_mark(span.note), path, None
         yield span.text + ("" if span.text.endswith("\n") else "\n"), path, span
     yield f"</{tag}>\n", path, None
 
@@ -238,6 +241,10 @@ def _find(part: list[int], ids: list[int]) -> int | None:
 
 def _page_mark(page: int) -> str:
     return f"[page {page}]\n"
+
+
+def _note_mark(note: str) -> str:
+    return f"[columns: {note}]\n"
 
 
 def _encodable(text: str) -> str:
@@ -265,7 +272,8 @@ def _lookalikes(tokenizer: PreTrainedTokenizerFast) -> re.Pattern[str] | None:
 
 def free_tag(corpus: Corpus) -> str:
     """A tag that no document writes, so that none can close itself or open another."""
-    return _free_tag([span.text for document in corpus.documents for span in document.spans])
+    spans = [span for document in corpus.documents for span in document.spans]
+    return _free_tag([text for span in spans for text in (span.text, span.note or "")])
 
 
 def _free_tag(texts: Collection[str]) -> str:

@@ -154,4 +154,8 @@ def _run_name(spans: list[TokenSpan]) -> str:
     first, last = spans[0], spans[-1]
     if first.page is not None and last.page is not None and first.page != last.page:
         return f"{first.path} p. {first.page}-{last.page}"
-    return _joined(spans).cite()
+    joined = _joined(spans)
+    if joined.lines is None and first.name and last.name and not first.path.endswith(".ipynb"):
+        names = dict.fromkeys((first.name, last.name))
+        return f"{first.path} " + " … ".join(f'"{name}"' for name in names)
+    return joined.cite()

@@ -30,6 +30,8 @@ class TokenSpan:
     label: str | None = None
     lines: tuple[int, int] | None = None
     name: str | None = None
+    note: str | None = None
+    """What stands in front of an excerpt of the span: a table's header row."""
     turn: int | None = None
     """Of which turn of a chat, counted from 1; None: of a document."""
 
@@ -41,7 +43,16 @@ class TokenSpan:
     @classmethod
     def of(cls, span: Span, path: str, first_token: int, num_tokens: int) -> TokenSpan:
         """The token span of a text span of the document shown as `path`."""
-        return cls(first_token, num_tokens, path, span.page, span.label, span.lines, span.name)
+        return cls(
+            first_token,
+            num_tokens,
+            path,
+            span.page,
+            span.label,
+            span.lines,
+            span.name,
+            span.note,
+        )
 
     @classmethod
     def of_turn(cls, turn: int, first_token: int, num_tokens: int) -> TokenSpan:
@@ -50,7 +61,7 @@ class TokenSpan:
 
     def cite(self) -> str:
         """The source as a reader is shown it: `report.pdf p. 12 (labelled "xii")`, `app.py:4-9`,
-        `turn 3 of this chat`."""
+        `mail.eml "Bridge 7"`, `turn 3 of this chat`."""
         if self.turn is not None:
             return f"turn {self.turn} of this chat"
         if self.page is not None:
@@ -60,7 +71,7 @@ class TokenSpan:
         in_cell = self.path.endswith(".ipynb") and self.name is not None
         where = f"{self.path} {self.name}" if in_cell else self.path
         if self.lines is None:
-            return where
+            return f'{self.path} "{self.name}"' if self.name and not in_cell else where
         first, last = self.lines
         return f"{where}:{first}" if first == last else f"{where}:{first}-{last}"
 
@@ -71,6 +82,7 @@ class TokenSpan:
             "label": self.label,
             "lines": list(self.lines) if self.lines else None,
             "name": self.name,
+            "note": self.note,
             "turn": self.turn,
         }
         present = {key: value for key, value in optional.items() if value is not None}
@@ -93,6 +105,7 @@ class TokenSpan:
                 label=fields.get("label"),
                 lines=(int(lines[0]), int(lines[1])) if lines else None,
                 name=fields.get("name"),
+                note=fields.get("note"),
                 turn=int(fields["turn"]) if "turn" in fields else None,
             )
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

@@ -22,6 +22,8 @@ class Span:
     """The printed page label, where it differs from the physical number."""
     name: str | None = None
     """What the lines define: "Scheduler.step", a heading, or "cell 3"; of a page, its section."""
+    note: str | None = None
+    """What the text cannot be understood without and does not hold: a table's header row."""
 
 
 class DocumentKind(StrEnum):
@@ -32,6 +34,12 @@ class DocumentKind(StrEnum):
     MARKDOWN = "markdown"
     CODE = "code"
     NOTEBOOK = "notebook"
+    RST = "rst"
+    TABLE = "table"
+    HTML = "html"
+    EPUB = "epub"
+    DOCX = "docx"
+    MAIL = "mail"
 
 
 class Parsed(StrEnum):

@@ -13,6 +13,7 @@ from kvcli.corpus.spans import Span
 PAGE = TokenSpan(10, 5, "report.pdf", page=12, label="xii")
 CODE = TokenSpan(15, 20, "src/app.py", lines=(40, 63), name="main")
 LATER = TokenSpan(50, 1, "src/b.py", lines=(7, 7))
+ROW = TokenSpan(60, 4, "a.csv", lines=(61, 120), note="name,age")
 
 
 def test_tokens_find_their_span_and_scaffolding_has_none() -> None:
@@ -39,6 +40,7 @@ def test_a_run_of_tokens_finds_every_span_it_touches() -> None:
         (TokenSpan(0, 1, "a.ipynb", lines=(1, 4), name="cell 3"), "a.ipynb cell 3:1-4"),
         (TokenSpan(0, 1, "a.ipynb", name="cell 3 output"), "a.ipynb cell 3 output"),
         (TokenSpan(0, 1, "stdin"), "stdin"),
+        (TokenSpan(0, 1, "a.docx", name="Use > Linux"), 'a.docx "Use > Linux"'),
     ],
 )
 def test_citations(span: TokenSpan, cited: str) -> None:
@@ -46,8 +48,8 @@ def test_citations(span: TokenSpan, cited: str) -> None:
 
 
 def test_a_map_survives_the_session_file() -> None:
-    stored = json.loads(json.dumps(SourceMap([PAGE, CODE, LATER]).to_json()))
-    assert list(SourceMap.from_json(stored).spans) == [PAGE, CODE, LATER]
+    stored = json.loads(json.dumps(SourceMap([PAGE, CODE, LATER, ROW]).to_json()))
+    assert list(SourceMap.from_json(stored).spans) == [PAGE, CODE, LATER, ROW]
 
 
 def test_absent_fields_take_no_room() -> None:
