@@ -83,15 +83,40 @@ def cut_text(text: str) -> list[Span]:
 def cut_markdown(text: str) -> list[Span]:
     """Spans of a Markdown file: one or more to a section, named by its headings ("Use > Linux")."""
     lines = split_lines(text)
-    headings = _headings(lines)
+    return cut_sections(lines, _headings(lines))
+
+
+def cut_sections(lines: Sequence[str], headings: Sequence[tuple[int, int, str]]) -> list[Span]:
+    """Spans named by their trail of headings.
+
+    Args:
+        lines: The whole file.
+        headings: Line (0-based), level and title of each, first to last.
+    """
     starts = [*(at for at, _, _ in headings), len(lines)]
     spans = cut_lines(lines, 0, starts[0])
-    trail: list[tuple[int, str]] = []
+    trail = Trail()
     for (start, level, title), end in zip(headings, starts[1:], strict=True):
-        trail = [*(entry for entry in trail if entry[0] < level), (level, title)]
-        name = " > ".join(title for _, title in trail)
-        spans += cut_lines(lines, start, end, name=name)
+        spans += cut_lines(lines, start, end, name=trail.enter(level, title))
     return spans
+
+
+class Trail:
+    """The headings above a place, as its name: "Use > Linux"."""
+
+    def __init__(self, *above: str) -> None:
+        self._entries = [(0, title) for title in above]
+
+    def enter(self, level: int, title: str) -> str | None:
+        """The name below a further heading; level 1 is the outermost."""
+        self._entries = [entry for entry in self._entries if entry[0] < level]
+        self._entries.append((level, title))
+        return self.name
+
+    @property
+    def name(self) -> str | None:
+        """The name below the last heading; None before the first."""
+        return " > ".join(title for _, title in self._entries if title) or None
 
 
 _MAX_TITLE_CHARS = 80
