@@ -1,7 +1,8 @@
 """Paths in, corpus out: finds the files, reads each by what it is, and accounts for the rest.
 
-Owns the choice of a reader by content and what happens when nothing was readable. The nouns it
-returns are defined in `spans` and can be imported from here.
+Owns the order of things (PDF by content, then what `formats` knows, then text) and what happens
+when nothing was readable. The nouns it returns are defined in `spans` and can be imported from
+here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
@@ -23,10 +25,11 @@ from engine.errors import ConfigError, NothingReadable
 from .code import CodeCutter
 from .decode import NotText, decode
 from .discover import Found, Selection, discover
-from .languages import language_of
-from .notebook import cut_notebook
+from .format_process import FormatReader
+from .formats import ParsedFormat, cut_file, parsed_format, refusal, save_as
 from .pdf import PdfRefused, read_pdf
 from .pdf_process import WorkerLimits
+from .reading import NotRead, NotThisFormat
 from .spans import (
     Corpus,
     Document,
@@ -37,7 +40,7 @@ from .spans import (
     SkipReason,
     Span,
 )
-from .text import cut_markdown, cut_text, split_lines
+from .text import split_lines
 
 __all__ = [
     "Corpus",
@@ -53,13 +56,12 @@ __all__ = [
 
 DEFAULT_MAX_FILE_BYTES = 1 << 20
 _GENERATED_LINE_CHARS = 10_000
-_MARKDOWN = (".md", ".markdown", ".mdown", ".mkd", ".mdx")
-_PDF_HEAD_BYTES = 1024
+_HEAD_BYTES = 1024
 
 _ADVICE = {
     SkipReason.SCANNED: "Run ocrmypdf on it first, then give kvcli the result.",
-    SkipReason.ENCRYPTED: "Give the document's password with --password.",
-    SkipReason.BINARY: "Give text, source code, a notebook or a PDF.",
+    SkipReason.ENCRYPTED: "Give a PDF's password with --password; save others without one.",
+    SkipReason.BINARY: "Give text, code, a notebook, PDF, EPUB, .docx, mail or HTML.",
     SkipReason.DAMAGED: "Try another copy of the file.",
     SkipReason.NOT_REGULAR: "Pipe its contents in and give - as the path.",
     SkipReason.TOO_LARGE: "Name the file itself, or raise the size limit.",
@@ -78,6 +80,7 @@ class _Reader:
     password: str | None
     limits: WorkerLimits
     cutter: CodeCutter
+    formats: FormatReader
     stdin: BinaryIO | None
 
 
@@ -102,27 +105,29 @@ def read_corpus(
         exclude: Patterns of files in folders to leave out without mention.
         on_progress: Called before each file, after each PDF page, and at the end.
         stdin: Where "-" is read from, instead of the process's own standard input.
-        limits: Time and memory that one PDF may cost.
+        limits: Time and memory that one file may cost that has to be parsed to become text.
 
     Raises:
-        ConfigError: no path was given, or one does not exist.
+        ConfigError: no path was given, or one does not exist or is a URL.
         NothingReadable: nothing was left to read; the message says why.
     """
     if not paths:
         raise ConfigError("no document or folder was given", "Give at least one path, or -.")
     tell = on_progress or (lambda _: None)
     discovery = discover(paths, Selection.of(max_file_bytes, include, exclude))
-    reader = _Reader(password, limits or WorkerLimits(), CodeCutter(), stdin)
+    limits = limits or WorkerLimits()
+    reader = _Reader(password, limits, CodeCutter(), FormatReader(limits), stdin)
     documents: list[Document] = []
     skipped = discovery.skipped
     total = len(discovery.found)
-    for done, found in enumerate(discovery.found):
-        tell(Progress(found.shown, done, total))
-        outcome = _read(found, reader, _page_teller(tell, found.shown, done, total))
-        if isinstance(outcome, Document):
-            documents.append(outcome)
-        else:
-            skipped.append(outcome)
+    with closing(reader.formats):
+        for done, found in enumerate(discovery.found):
+            tell(Progress(found.shown, done, total))
+            outcome = _read(found, reader, _page_teller(tell, found.shown, done, total))
+            if isinstance(outcome, Document):
+                documents.append(outcome)
+            else:
+                skipped.append(outcome)
     if not documents:
         raise _nothing_readable(paths, skipped)
     tell(Progress(documents[-1].path, total, total))
@@ -168,7 +173,7 @@ def _read_open(
     reader: _Reader,
     on_page: Callable[[int, int], None],
 ) -> Document | Skip:
-    head = file.read(_PDF_HEAD_BYTES)
+    head = file.read(_HEAD_BYTES)
     file.seek(0)
     named_pdf = found.shown.lower().endswith(".pdf")
     if not head:
@@ -184,13 +189,35 @@ def _read_open(
         )  # fmt: skip
     if named_pdf:
         return Skip(found.shown, SkipReason.DAMAGED, "named .pdf, but it is not a PDF inside")
-    return _read_text(file.read(), found, reader)
+    if one := parsed_format(head, found.shown, is_named=found.is_named):
+        try:
+            return _read_parsed(one, file, path, found, reader)
+        except NotThisFormat:
+            file.seek(0)
+            read = _read_text(file.read(), found, reader)
+            if isinstance(read, Skip):
+                return read
+            told = f"not {one.kind.value}; read as text"
+            return replace(read, warnings=(told, *read.warnings))
+    return refusal(head, found.shown) or _read_text(file.read(), found, reader)
+
+
+def _read_parsed(
+    one: ParsedFormat, file: BufferedReader, path: Path, found: Found, reader: _Reader
+) -> Document | Skip:
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        reading = reader.formats.read(one.reader, str(path))
+    except NotRead as refused:
+        return Skip(found.shown, refused.reason, refused.detail)
+    spans, warnings = tuple(reading.spans), tuple(reading.warnings)
+    return Document(found.shown, one.kind, spans, digest, file.tell(), warnings)
 
 
 def _read_text(data: bytes, found: Found, reader: _Reader) -> Document | Skip:
     decoded = decode(data)
     if isinstance(decoded, NotText):
-        return Skip(found.shown, SkipReason.BINARY, decoded.detail)
+        return Skip(found.shown, SkipReason.BINARY, save_as(found.shown) or decoded.detail)
     text = decoded.text
     if not text.strip():
         return Skip(found.shown, SkipReason.EMPTY, "nothing but blank space")
@@ -200,7 +227,7 @@ def _read_text(data: bytes, found: Found, reader: _Reader) -> Document | Skip:
     if longest > _GENERATED_LINE_CHARS and not found.is_named and not is_notebook:
         told = f"a line of {longest:,} characters, so hardly written by hand"
         return Skip(found.shown, SkipReason.GENERATED, told)
-    cut = _cut(text, lines[0], found.shown, reader.cutter)
+    cut = cut_file(text, lines[0], found.shown, reader.cutter)
     warnings = tuple(filter(None, (decoded.warning, cut.warning)))
     digest = hashlib.sha256(data).hexdigest()
     if not cut.spans:
@@ -208,30 +235,6 @@ def _read_text(data: bytes, found: Found, reader: _Reader) -> Document | Skip:
     return Document(
         found.shown, cut.kind, cut.spans, digest, len(data), warnings, cut.language, cut.parsed
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    kind: DocumentKind
-    spans: tuple[Span, ...]
-    warning: str | None = None
-    language: str | None = None
-    parsed: Parsed | None = None
-
-
-def _cut(text: str, first_line: str, shown: str, cutter: CodeCutter) -> _Cut:
-    suffix = os.path.splitext(shown)[1].lower()
-    if suffix in _MARKDOWN:
-        return _Cut(DocumentKind.MARKDOWN, tuple(cut_markdown(text)))
-    if suffix == ".ipynb":
-        cells = cut_notebook(text)
-        if cells is not None:
-            return _Cut(DocumentKind.NOTEBOOK, tuple(cells))
-        return _Cut(DocumentKind.TEXT, tuple(cut_text(text)), "not a notebook; read as text")
-    if language := language_of(shown, first_line):
-        cut = cutter.cut(text, language)
-        return _Cut(DocumentKind.CODE, cut.spans, cut.warning, cut.language, cut.parsed)
-    return _Cut(DocumentKind.TEXT, tuple(cut_text(text)))
 
 
 def _nothing_readable(paths: Sequence[Path | str], skipped: Sequence[Skip]) -> NothingReadable:
