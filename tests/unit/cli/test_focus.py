@@ -56,6 +56,17 @@ def test_excerpts_stand_under_the_names_of_their_documents() -> None:
     assert text.count("</document>") == 2
 
 
+def test_an_excerpt_of_a_table_begins_with_its_columns() -> None:
+    """The row that a page holds means nothing without the header far above it."""
+    builder = PromptBuilder(tiny_tokenizer(), "tiny")
+    (rows,) = builder.encode_content(["7,1990\n" * 40])
+    sources = SourceMap([TokenSpan(0, len(rows), "a.csv", note="pier,year")])
+    pages = choose_pages([0.0, 0.0, 0.0, 0.0, 1.0, *[0.0] * (len(rows) // 16 - 5)], 99)
+    ids = reading_ids(builder, rows, sources, pages, 16)
+    text = builder.backend.decode(ids, skip_special_tokens=False)
+    assert '<document path="a.csv">\n[columns: pier,year]\n' in text
+
+
 def prompt(num_tokens: int) -> Prompt:
     return Prompt([5] * num_tokens, SourceMap([TokenSpan(0, num_tokens, "a.txt")]))
 

@@ -61,6 +61,16 @@ def test_a_prompt_is_documents_then_question_with_the_scaffolding_once(
     )
 
 
+def test_a_note_stands_in_front_of_spans_that_do_not_hold_it(builder: PromptBuilder) -> None:
+    """A header row is not said twice where it stands anyway."""
+    rows = [Span("name,age\na,1\n", note="name,age"), Span("b,2\n", note="name,age")]
+    prompt = builder.documents(corpus(a=rows))
+    assert text_of(builder, prompt.token_ids).endswith(
+        '<document path="a">\nname,age\na,1\n[columns: name,age]\nb,2\n</document>\n'
+    )
+    assert [span.note for span in prompt.source_map.spans] == ["name,age", "name,age"]
+
+
 def test_the_source_map_names_exactly_the_tokens_of_each_span(builder: PromptBuilder) -> None:
     """Spans of one text file lie next to each other; what lies between others is scaffolding."""
     lines = [Span(f"Line {i} says ü € 😀.\n", lines=(i, i)) for i in range(1, 30)]
