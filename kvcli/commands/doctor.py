@@ -24,7 +24,7 @@ from rich.text import Text
 
 from kernels.cpu import cpu_flags
 from kvcli.corpus.code import CodeCutter
-from kvcli.corpus.languages import language_of
+from kvcli.corpus.languages import parsed_languages
 from kvcli.disk_probe import DiskProbe, format_extent, probe_disk
 from kvcli.fetch import cache_dir
 from kvcli.known_disks import remember
@@ -207,9 +207,9 @@ def _model() -> Check:
 
 
 def _grammars() -> Check:
-    files = ("a.py", "a.js", "a.ts", "a.tsx", "a.go", "a.rs", "a.java", "a.c", "a.cpp")
-    languages = [language for file in files if (language := language_of(file, ""))]
-    missing = [one.name for one in languages if CodeCutter().cut("\n", one).warning]
+    languages = parsed_languages()
+    cutter = CodeCutter()
+    missing = [one.name for one in languages if cutter.cut("\n", one).warning]
     if missing:
         found = f"missing for {', '.join(missing)}: cut by lines instead"
         return Check("grammars", Mark.NOTE, found, "Install kvcli again to get them.")

@@ -8,25 +8,27 @@ definitions is lost. Knows no files.
 from __future__ import annotations
 
 import importlib
-import re
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 import tree_sitter
 
-from .languages import Grammar, Language, is_function_value
+from .definitions import Definition, DefinitionFinder
+from .grammars import Grammar
+from .languages import Language
 from .spans import Parsed, Span
 from .text import PROSE, CutSize, cut_lines, split_lines
 
 DEFINITION = CutSize(soft_lines=100, max_lines=120, max_chars=10_000)
-_BIG_CONTAINER_LINES = 40
-_MAX_DEPTH = 16
 _MAX_ERROR_SHARE = 0.1
 _PARSE_SECONDS = 5.0
-_MAX_NAME_BYTES = 200
+_NO_GRAMMAR = "no grammar for this language"
+_MISSING = "its grammar is not installed, or of another version"
+_TOO_SLOW = f"parsing took longer than {_PARSE_SECONDS:.0f} s"
+_MANY_ERRORS = f"its grammar cannot explain more than {_MAX_ERROR_SHARE:.0%} of it"
+_ONE_LINE = "a single line"
 _CLOSERS = " \t\r\n\f})];,"
 """Lines of these alone close what stands above them, and stay with it."""
 
@@ -39,18 +41,17 @@ class CodeCut:
     parsed: Parsed
     language: str
     warning: str | None = None
+    by_lines: str | None = None
+    """Why the file was cut by lines; None where it was not."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Definition:
-    first: int
-    """First line, 0-based, with the comments and decorators that lead it."""
-    end: int
-    name: str
-    body: tree_sitter.Node | None
-    """The node to look for members in; None for what stays whole."""
-    parent: int
-    """Number of the definition around it, counting from 1 in order of appearance; 0: none."""
+class _Parse:
+    """A syntax tree and how much of the source it could not explain."""
+
+    grammar: Grammar
+    tree: tree_sitter.Tree
+    error_share: float
 
 
 class CodeCutter:
@@ -63,25 +64,38 @@ class CodeCutter:
         """Cut a file at its definitions, or by lines where its grammar cannot."""
         lines = split_lines(text)
         source = text.encode()
-        best: tuple[float, Grammar, tree_sitter.Tree] | None = None
-        missing = False
-        for grammar in language.grammars if "\n" in text else ():
-            loaded = self._load(grammar)
-            missing = missing or loaded is None
-            tree = _parse(source, loaded) if loaded is not None else None
-            if tree is not None:
-                share = _error_bytes(tree.root_node) / max(1, len(source))
-                if best is None or share < best[0]:
-                    best = (share, grammar, tree)
-            if best is not None and best[0] == 0:
-                break
-        if best is None or best[0] > _MAX_ERROR_SHARE:
+        parse, why = self._best_parse(source, language)
+        if parse is None:
             spans = tuple(cut_lines(lines, 0, len(lines)))
-            warning = f"no grammar for {language.name}; cut by lines" if missing else None
-            return CodeCut(spans, Parsed.LINES, language.name, warning)
-        _, grammar, tree = best
-        spans = tuple(_cut_by_owner(lines, _Walk(grammar, source).definitions(tree.root_node)))
-        return CodeCut(spans, Parsed.DEFINITIONS, grammar.language)
+            is_missing = why == _MISSING
+            warning = f"no grammar for {language.name}; cut by lines" if is_missing else None
+            return CodeCut(spans, Parsed.LINES, language.name, warning, why)
+        finder = DefinitionFinder(parse.grammar, source, lines)
+        spans = tuple(_cut_by_owner(lines, finder.find(parse.tree.root_node)))
+        return CodeCut(spans, Parsed.DEFINITIONS, parse.grammar.language)
+
+    def _best_parse(self, source: bytes, language: Language) -> tuple[_Parse | None, str]:
+        """The parse of the grammar that explains most, or None and why there is none to use."""
+        if b"\n" not in source:
+            return None, _ONE_LINE
+        best: _Parse | None = None
+        why = _MISSING if language.grammars else _NO_GRAMMAR
+        for grammar in language.grammars:
+            loaded = self._load(grammar)
+            if loaded is None:
+                continue
+            tree = _parse(source, loaded)
+            if tree is None:
+                why = _TOO_SLOW
+                continue
+            share = _error_bytes(tree.root_node) / max(1, len(source))
+            if best is None or share < best.error_share:
+                best = _Parse(grammar, tree, share)
+            if best.error_share == 0:
+                break
+        if best is not None and best.error_share > _MAX_ERROR_SHARE:
+            return None, _MANY_ERRORS
+        return best, why
 
     def _load(self, grammar: Grammar) -> tree_sitter.Language | None:
         """The grammar's language, or None where its wheel is missing or of another ABI."""
@@ -120,119 +134,7 @@ def _error_bytes(root: tree_sitter.Node) -> int:
     return total
 
 
-class _Walk:
-    """Finds definitions in one tree, containers before their members, without recursion."""
-
-    def __init__(self, grammar: Grammar, source: bytes) -> None:
-        self._grammar = grammar
-        self._source = source
-
-    def definitions(self, root: tree_sitter.Node) -> Iterator[_Definition]:
-        """Every definition to cut at; those inside one come after it."""
-        queue = deque([(root, "", 0)])
-        count = 0
-        while queue:
-            parent, prefix, number = queue.popleft()
-            lead: int | None = None
-            previous_end = self._first_free_row(parent)
-            for child in parent.named_children:
-                first, end = child.start_point.row, _end_row(child)
-                if lead is not None and first > previous_end:
-                    lead = None  # a blank line parts a comment from what follows
-                if child.type in self._grammar.leading:
-                    # A comment behind code on the same line belongs to that code.
-                    if lead is None and first >= previous_end:
-                        lead = first
-                    previous_end = end
-                    continue
-                if child.type in self._grammar.transparent:
-                    queue.append((child, prefix, number))
-                elif found := self._definition(child, prefix, number):
-                    count += 1
-                    yield found if lead is None else replace(found, first=lead)
-                    if found.body is not None:
-                        queue.append((found.body, found.name + self._grammar.separator, count))
-                lead = None
-                previous_end = end
-
-    def _first_free_row(self, parent: tree_sitter.Node) -> int:
-        """The first row of a body on which a comment can lead a member."""
-        opens_with_brace = self._source[parent.start_byte : parent.start_byte + 1] == b"{"
-        return parent.start_point.row + (1 if opens_with_brace else 0)
-
-    def _definition(self, outer: tree_sitter.Node, prefix: str, parent: int) -> _Definition | None:
-        grammar = self._grammar
-        node = self._unwrap(outer)
-        is_container = node.type in grammar.containers
-        if not is_container and node.type not in grammar.leaves:
-            return None
-        body = node.child_by_field_name("body")
-        if node.type in grammar.needs_body and body is None:
-            return None
-        if node.type in grammar.needs_function and not _holds_function(node):
-            return None
-        first, end = outer.start_point.row, _end_row(outer)
-        is_big = is_container and end - first > _BIG_CONTAINER_LINES
-        is_shallow = prefix.count(grammar.separator) < _MAX_DEPTH
-        opened = (body or node) if is_big and is_shallow else None
-        name = self._name(node)
-        qualified = name if name.startswith(prefix) else prefix + name
-        return _Definition(first, end, qualified, opened, parent)
-
-    def _unwrap(self, node: tree_sitter.Node) -> tree_sitter.Node:
-        """The definition inside decorators, `export` or `template<>`."""
-        while node.type in self._grammar.wrappers:
-            inner = node.child_by_field_name("definition")
-            inner = inner or node.child_by_field_name("declaration")
-            inner = inner or (node.named_children[-1] if node.named_children else None)
-            if inner is None:
-                break
-            node = inner
-        return node
-
-    def _name(self, node: tree_sitter.Node) -> str:
-        if node.type == "method_declaration" and (on := node.child_by_field_name("receiver")):
-            receiver = re.search(r"(\w+)\s*(?:\[.*\])?\s*\)$", self._text(on))
-            owner = f"{receiver[1]}." if receiver else ""
-            return owner + self._text(node.child_by_field_name("name"))
-        if node.type == "impl_item":
-            return self._text(node.child_by_field_name("type")).split("<")[0]
-        if node.type in self._grammar.needs_function or node.type == "type_declaration":
-            node = next((kid for kid in node.named_children if _named(kid)), node)
-        while (named := _named(node)) is not None:
-            node = named
-            if node.type == "qualified_identifier":
-                break
-        return re.sub(r"\s+", " ", self._text(node))[:120]
-
-    def _text(self, node: tree_sitter.Node | None) -> str:
-        if node is None:
-            return "?"
-        end = min(node.end_byte, node.start_byte + _MAX_NAME_BYTES)
-        return self._source[node.start_byte : end].decode("utf-8", "ignore")
-
-
-def _named(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """One step towards a definition's name; declarators of C nest around it."""
-    step = node.child_by_field_name("name") or node.child_by_field_name("declarator")
-    if step is None and node.type in ("parenthesized_declarator", "reference_declarator"):
-        step = node.named_children[-1] if node.named_children else None
-    return step
-
-
-def _holds_function(node: tree_sitter.Node) -> bool:
-    values = (kid.child_by_field_name("value") for kid in node.named_children)
-    return any(value is not None and is_function_value(value.type) for value in values)
-
-
-def _end_row(node: tree_sitter.Node) -> int:
-    """The line after a node's last one; some nodes end at the start of the next line."""
-    return node.end_point.row + (
-        1 if node.end_point.column or node.start_byte == node.end_byte else 0
-    )
-
-
-def _cut_by_owner(lines: Sequence[str], definitions: Iterator[_Definition]) -> Iterator[Span]:
+def _cut_by_owner(lines: Sequence[str], definitions: Iterator[Definition]) -> Iterator[Span]:
     """Give each line its innermost definition, then cut where the owner changes."""
     owner = [0] * len(lines)
     names: list[str | None] = [None]

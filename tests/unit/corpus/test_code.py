@@ -8,7 +8,8 @@ import pytest
 
 from kvcli.corpus import code as code_module
 from kvcli.corpus.code import CodeCut, CodeCutter
-from kvcli.corpus.languages import Grammar, Language, language_of
+from kvcli.corpus.grammars import Grammar
+from kvcli.corpus.languages import Language, language_of
 from kvcli.corpus.spans import Parsed
 
 
@@ -92,6 +93,61 @@ def test_line_numbers_hold_with_wide_characters_and_windows_line_ends() -> None:
             "template <class T>\nclass V { };\nint V::get() const { return 1; }\nclass F;\n",
             ["V", "V::get", None],
         ),
+        (
+            "a.cs",
+            "using X;\nnamespace N.M;\n/// doc\n[At]\nclass C<T> { void F() {} }\nrecord R(int x);",
+            [None, "N.M.C", "N.M.R"],
+        ),
+        (
+            "a.rb",
+            "require 'x'\n# doc\nmodule A::B\n  def m; end\nend\nclass C; end\ndef top; end\n",
+            [None, "A::B", "C", "top"],
+        ),
+        (
+            "a.php",
+            "<?php\nnamespace A\\B;\n/** doc */\n#[X]\nclass C { function m() {} }\ntrait T {}\n"
+            "if (x()) {\n  function g() {}\n}\n",
+            [None, "A\\B\\C", "A\\B\\T", None, "A\\B\\g"],
+        ),
+        (
+            "a.sh",
+            "set -e\n\n# doc\nfoo() {\n  echo 1\n}\nfunction bar {\n  foo\n}\nbar\n",
+            [None, "foo", "bar", None],
+        ),
+        (
+            "a.css",
+            "/* doc */\n.a, .b > c {\n  x: y;\n}\n.d {}\n@media (w: 1px) {\n  .e {}\n}\n"
+            "@keyframes k {\n  from {}\n}\n",
+            [".a, .b > c", None, "@media (w: 1px)", "@keyframes k"],
+        ),
+        (
+            "a.html",
+            "<html><head>\n<title>T</title>\n</head>\n<body>\n<!-- doc -->\n<div id='x'>\n<p>\n"
+            "</div>\n<section>\n<h2>Use</h2>\n</section>\n</body></html>\n",
+            ["head T", None, "#x", "section Use", None],
+        ),
+        (
+            "a.json",
+            '{\n  "v": 1,\n  "a": {\n    "b": 2\n  },\n  "c": [\n    3\n  ]\n}\n',
+            [None, "a", "c"],
+        ),
+        (
+            "a.yaml",
+            "# doc\na:\n  b: 1\n  # in a\n# doc\n'c d':\n  - 1\n  - 2\n\n# far\n\ne: 3\n",
+            ["a", "c d", None],
+        ),
+        (
+            "a.toml",
+            "v = 1\n# doc\n[t]\nx = 1\n# doc\n[t.'u v']\ny = 2\n\n# far\n\n[[z]]\nw = 1\n",
+            [None, "t", "t.'u v'", None, "z"],
+        ),
+        (
+            "a.sql",
+            "/* doc */\ncreate table if not exists s.t (a int);\ninsert into t values (1);\n"
+            "begin;\n-- doc\nCREATE UNIQUE INDEX i ON t (a);\ncommit;\n"
+            'create view "my v" as select 1;\n',
+            ["s.t", None, "i", None, '"my v"'],
+        ),
     ],
 )
 def test_each_language_names_its_definitions(path: str, text: str, names: list[str | None]) -> None:
@@ -104,6 +160,63 @@ def test_members_are_qualified_in_the_language_s_own_way() -> None:
     filler = "  int a;\n" * 50
     text = f"namespace n {{\nclass C {{\n{filler}  void go() {{}}\n}};\n}}\n"
     assert "n::C::go" in [span.name for span in cut("a.hpp", text).spans]
+
+
+def test_methods_of_a_ruby_class_are_told_from_those_of_its_instances() -> None:
+    text = (
+        "module M\n" + "  X = 1\n" * 45 + "  class C\n" + "    Y = 1\n" * 45 + "    # doc\n"
+        "    def a\n    end\n    def self.b\n    end\n    private def c\n    end\n"
+        "    class << self\n      def d\n      end\n    end\n  end\nend\n"
+    )
+    found = [name for _, name in named("a.rb", text)]
+    assert found[:5] == ["M", "M::C", "M::C#a", "M::C.b", "M::C#c"]
+    assert "M::C.d" in found
+
+
+def test_methods_of_php_and_nameless_members_of_c_sharp_have_names() -> None:
+    text = "<?php\nnamespace A;\nclass C {\n" + "  public $x;\n" * 45 + "  function m() {\n  }\n}\n"
+    assert "A\\C::m" in [name for _, name in named("a.php", text)]
+    text = (
+        "class C {\n" + "  int x;\n" * 45 + "  ~C() {}\n  int this[int i] => 1;\n"
+        "  public static C operator +(C a, C b) => a;\n  int P { get; }\n}\n"
+    )
+    assert [name for _, name in named("a.cs", text)] == [
+        "C",
+        "C.~C",
+        "C.this[]",
+        "C.operator +",
+        "C",
+    ]
+
+
+def test_a_large_value_is_cut_at_its_members_and_a_long_list_by_lines() -> None:
+    member = '    "m": {\n      "x": 1\n    },\n'
+    text = (
+        '{\n  "a": {\n'
+        + member * 15
+        + '    "z": 1\n  },\n  "b": [\n'
+        + "    1,\n" * 200
+        + "  0]\n}\n"
+    )
+    found = [name for _, name in named("a.json", text)]
+    assert found == [None, "a", *["a.m"] * 15, "a", "b", "b"]
+
+
+def test_a_statement_that_the_grammar_does_not_know_has_no_name() -> None:
+    """Guessing on after an error, the grammar sees one index from `create procedure` on."""
+    text = (
+        "create table a (b int);\n" * 20
+        + "create procedure p() as $$ x $$ language sql;\ncreate unique index i on t (a);\n"
+    )
+    assert [name for _, name in named("a.sql", text)] == [*["a"] * 20, None]
+
+
+def test_why_a_file_was_cut_by_lines_is_told() -> None:
+    assert cut("a.lua", "x = 1\n").by_lines == "no grammar for this language"
+    assert cut("a.json", "{}").by_lines == "a single line"
+    assert cut("a.py", "x = 1\n").by_lines is None
+    told = cut("a.java", "%% this is (not java {{{ at all ]]\n" * 20).by_lines
+    assert told == "its grammar cannot explain more than 10% of it"
 
 
 def test_two_definitions_on_one_line_belong_to_the_first() -> None:
@@ -131,8 +244,8 @@ def test_a_single_error_does_not_cost_the_other_definitions() -> None:
 
 
 def test_a_language_without_grammar_is_cut_by_lines_without_fuss() -> None:
-    found = cut("a.rb", "def f\nend\n")
-    assert (found.parsed, found.language, found.warning) == (Parsed.LINES, "ruby", None)
+    found = cut("a.lua", "function f()\nend\n")
+    assert (found.parsed, found.language, found.warning) == (Parsed.LINES, "lua", None)
 
 
 def test_a_missing_grammar_is_told() -> None:
@@ -140,6 +253,7 @@ def test_a_missing_grammar_is_told() -> None:
     found = CodeCutter().cut("a\nb\n", Language("x", (absent,)))
     assert found.parsed is Parsed.LINES
     assert found.warning == "no grammar for x; cut by lines"
+    assert found.by_lines == "its grammar is not installed, or of another version"
 
 
 def test_deep_nesting_neither_crashes_nor_recurses() -> None:
