@@ -131,7 +131,7 @@ def read_corpus(
     if not documents:
         raise _nothing_readable(paths, skipped)
     tell(Progress(documents[-1].path, total, total))
-    return Corpus(tuple(documents), tuple(skipped), tuple(discovery.warnings))
+    return Corpus(tuple(documents), tuple(skipped), tuple(discovery.warnings), discovery.hidden)
 
 
 def _page_teller(

@@ -74,6 +74,8 @@ class Discovery:
     found: list[Found] = field(default_factory=list)
     skipped: list[Skip] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    hidden: int = 0
+    """Files that `.kvcliignore` files hide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,7 @@ def _followed(path: Path) -> os.stat_result:
 def _discover_folder(folder: Path, shown_under: Path, selection: Selection, out: Discovery) -> None:
     listing = list_folder(folder)
     out.warnings.extend(listing.warnings)
+    out.hidden += listing.hidden
     for name, why in listing.unreadable:
         shown = printable(str(shown_under / name)) if name else printable(str(folder))
         out.skipped.append(Skip(shown, SkipReason.UNREADABLE, why))

@@ -12,9 +12,10 @@ import stat
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from .hidden import NAME, HidingRules
 from .ignore import IgnoreRules
 
 _GIT_SECONDS = 120
@@ -51,11 +52,29 @@ class Listing:
     warnings: tuple[str, ...] = ()
     changes: Mapping[str, float] = field(default_factory=dict)
     """In which share of the recent commits an entry has changed; those in none are left out."""
+    hidden: int = 0
+    """Entries that `.kvcliignore` files hide."""
 
 
 def list_folder(folder: Path) -> Listing:
-    """List a folder: exactly what git would commit or keep track of inside a work tree."""
+    """List a folder: inside a work tree, exactly what git would commit or keep track of.
+
+    What `.kvcliignore` files hide is left out of it, and counted.
+    """
     root = _work_tree(folder)
+    listing = _listed(folder, root)
+    rules = HidingRules(folder, root or folder)
+    kept = rules.kept(listing.entries)
+    told = (f"'{folder}' is hidden by a {NAME} above it; read because it was named",)
+    return replace(
+        listing,
+        entries=kept,
+        hidden=len(listing.entries) - len(kept),
+        warnings=listing.warnings + (told if rules.hides_folder else ()),
+    )
+
+
+def _listed(folder: Path, root: Path | None) -> Listing:
     if root is None:
         return _walk(folder, folder)
     try:

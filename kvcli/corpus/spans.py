@@ -114,6 +114,8 @@ class Corpus:
     skipped: tuple[Skip, ...]
     warnings: tuple[str, ...]
     """About folders and listings; each document carries its own."""
+    hidden: int = 0
+    """Files of folders that `.kvcliignore` files hide."""
 
     def all_warnings(self) -> tuple[str, ...]:
         """Every warning, those of documents with their path in front."""

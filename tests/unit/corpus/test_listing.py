@@ -247,6 +247,76 @@ def test_a_git_that_never_answers_is_given_up(
     assert listing.entries
 
 
+# -- what the user hides ---------------------------------------------------------------------------
+
+HIDING: dict[str, str | bytes] = {
+    ".kvcliignore": "*.log\n/data/\n!keep.log\ndocs/*\n!docs/use.md\n",
+    "a.log": "x",
+    "keep.log": "x",
+    "data/big.csv": "x",
+    "data/keep.log": "x",
+    "sub/data/small.csv": "x",
+    "sub/.kvcliignore": "!b.log\n/own\n",
+    "sub/b.log": "x",
+    "sub/own/x": "x",
+    "sub/deep/own/y": "x",
+    "docs/use.md": "x",
+    "docs/plan.md": "x",
+}
+NOT_HIDDEN = {
+    ".kvcliignore",
+    "keep.log",
+    "sub/data/small.csv",
+    "sub/.kvcliignore",
+    "sub/b.log",
+    "sub/deep/own/y",
+    "docs/use.md",
+}
+
+
+def test_kvcliignore_hides_what_gitignore_would(tree: MakeTree, git: Git) -> None:
+    listing = list_folder(tree(HIDING))
+    assert set(listing.entries) == NOT_HIDDEN
+    assert listing.hidden == len(HIDING) - len(NOT_HIDDEN)
+    as_git = tree({name.replace("kvcli", "git"): text for name, text in HIDING.items()})
+    for left in ("", "sub/"):
+        (as_git / f"{left}.kvcliignore").unlink()
+    git(as_git, "init", "-q")
+    by_git = {name.replace("git", "kvcli") for name in list_folder(as_git).entries}
+    assert by_git == NOT_HIDDEN
+
+
+def test_kvcliignore_hides_tracked_files_too(tree: MakeTree, git: Git) -> None:
+    root = tree(HIDING)
+    git(root, "init", "-q")
+    git(root, "add", "-A")
+    assert set(list_folder(root).entries) == NOT_HIDDEN
+    assert set(list_folder(root / "sub").entries) == {
+        name.removeprefix("sub/") for name in NOT_HIDDEN if name.startswith("sub/")
+    }
+
+
+def test_kvcliignore_brings_back_nothing_that_git_ignores(tree: MakeTree, git: Git) -> None:
+    root = tree({".gitignore": "x\n", ".kvcliignore": "!x\n", "x": "x", "y": "x"})
+    git(root, "init", "-q")
+    assert set(list_folder(root).entries) == {".gitignore", ".kvcliignore", "y"}
+
+
+def test_a_hidden_folder_is_read_when_it_is_named(tree: MakeTree, git: Git) -> None:
+    root = tree({**HIDING, "data/.kvcliignore": "*.tmp\n", "data/x.tmp": "x"})
+    git(root, "init", "-q")
+    listing = list_folder(root / "data")
+    assert set(listing.entries) == {"big.csv", "keep.log", ".kvcliignore"}
+    assert listing.hidden == 1
+    assert "hidden by a .kvcliignore above it" in listing.warnings[0]
+
+
+def test_a_linked_kvcliignore_is_not_followed(tree: MakeTree) -> None:
+    root = tree({"rules": "*\n", "a.txt": "x"})
+    (root / ".kvcliignore").symlink_to("rules")
+    assert "a.txt" in list_folder(root).entries
+
+
 # -- how often files change ------------------------------------------------------------------------
 
 
