@@ -6,6 +6,8 @@ Owns the figures of `kvcli inspect PATH...`. Loads no weights, computes nothing 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,20 @@ class FileCount:
     tokens: int
     notes: tuple[str, ...] = ()
     """What reading did to its text."""
+    language: str | None = None
+    """Of code."""
+    by_lines: str | None = None
+    """Why code was cut by lines and not at its definitions; None where it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageCount:
+    """How the files of one language were cut."""
+
+    name: str
+    files: int
+    by_lines: dict[str, int]
+    """Files that were not cut at their definitions, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +83,10 @@ class DryRun:
     """Free where the session file would go."""
     estimated_s: float
     files: tuple[FileCount, ...]
+    languages: tuple[LanguageCount, ...]
+    """Of the code among them, the most files first."""
+    hidden: int
+    """Files that `.kvcliignore` files hide."""
     skipped: tuple[Skipped, ...]
     warnings: tuple[str, ...]
 
@@ -90,7 +110,8 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
     tag = free_tag(corpus)
     files = tuple(
         FileCount(doc.path, doc.kind.value, doc.num_bytes,
-                  model.count_tokens([text for text, *_ in pieces_of(doc, tag)]), doc.notes)
+                  model.count_tokens([text for text, *_ in pieces_of(doc, tag)]),
+                  doc.notes, doc.language, doc.by_lines)
         for doc in corpus.documents
     )  # fmt: skip
     tokens = sum(file.tokens for file in files)
@@ -113,8 +134,21 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
         disk_free_bytes=shutil.disk_usage(folder).free,
         estimated_s=round(_seconds(tokens, fits, model, options), 1),
         files=files,
+        languages=_languages(files),
+        hidden=corpus.hidden,
         skipped=tuple(Skipped(skip.path, skip.reason.value) for skip in corpus.skipped),
         warnings=corpus.all_warnings(),
+    )
+
+
+def _languages(files: Sequence[FileCount]) -> tuple[LanguageCount, ...]:
+    total = Counter(file.language for file in files if file.language is not None)
+    reasons = {name: Counter[str]() for name in total}
+    for file in files:
+        if file.language is not None and file.by_lines is not None:
+            reasons[file.language][file.by_lines] += 1
+    return tuple(
+        LanguageCount(name, count, dict(reasons[name])) for name, count in total.most_common()
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from kvcli.output import Output, clean
 from kvcli.sizes import format_about, format_size
 
 if TYPE_CHECKING:
-    from kvcli.dry_run import DryRun
+    from kvcli.dry_run import DryRun, FileCount, LanguageCount
 
 
 def run(options: RunOptions, paths: tuple[str, ...]) -> None:
@@ -92,15 +92,30 @@ def _document_parts(found: DryRun, details: dict[str, str], options: RunOptions)
     yield token_tree(found.files, show_all=options.verbose)
     yield Text()
     yield _facts(_document_facts(found))
-    if found.skipped:
-        yield Text(f"\nskipped {len(found.skipped):,}", "yellow")
-        shown = found.skipped if options.verbose else found.skipped[:10]
-        for skip in shown:
-            yield Text(clean(f"  {skip.path}: {skip.reason}, {details.get(skip.path, '')}"))
-        if len(shown) < len(found.skipped):
-            yield Text(f"  ... and {len(found.skipped) - len(shown):,} more (--verbose)")
+    by_lines = [f"{file.path}: {file.by_lines}" for file in _not_parsed(found)]
+    yield from _listed("cut by lines", by_lines, options)
+    told = [f"{skip.path}: {skip.reason}, {details.get(skip.path, '')}" for skip in found.skipped]
+    yield from _listed("skipped", told, options)
     for warning in found.warnings:
         yield Text(clean(f"warning: {warning}"), "yellow")
+
+
+def _not_parsed(found: DryRun) -> Iterable[FileCount]:
+    """Files cut by lines although others of their language are cut at definitions."""
+    whole = {one.name for one in found.languages if sum(one.by_lines.values()) == one.files}
+    return (file for file in found.files if file.by_lines and file.language not in whole)
+
+
+def _listed(title: str, entries: Sequence[str], options: RunOptions) -> Iterable[Text]:
+    """A list below a title, without its tail unless --verbose asks for it."""
+    if not entries:
+        return
+    yield Text(f"\n{title} {len(entries):,}", "yellow")
+    shown = entries if options.verbose else entries[:10]
+    for entry in shown:
+        yield Text(clean(f"  {entry}"))
+    if len(shown) < len(entries):
+        yield Text(f"  ... and {len(entries) - len(shown):,} more (--verbose)")
 
 
 def _document_facts(found: DryRun) -> Iterable[tuple[str, Text | str]]:
@@ -127,6 +142,19 @@ def _document_facts(found: DryRun) -> Iterable[tuple[str, Text | str]]:
         ),
     )
     yield "time", f"{format_about(found.estimated_s)} to read"
+    if found.languages:
+        yield "code", clean("; ".join(map(_language, found.languages)))
+    if found.hidden:
+        yield "hidden", f"{found.hidden:,} by .kvcliignore"
+
+
+def _language(count: LanguageCount) -> str:
+    """`python 12`, or where definitions were not to be had `sql 3 (1 by lines: ...)`."""
+    lines = sum(count.by_lines.values())
+    if not lines:
+        return f"{count.name} {count.files:,}"
+    why = ", ".join(count.by_lines)
+    return f"{count.name} {count.files:,} ({lines:,} by lines: {why})"
 
 
 def _verdict(found: DryRun) -> Text:

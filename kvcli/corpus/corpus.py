@@ -233,7 +233,15 @@ def _read_text(data: bytes, found: Found, reader: _Reader) -> Document | Skip:
     if not cut.spans:
         return Skip(found.shown, SkipReason.EMPTY, "a notebook without a filled cell")
     return Document(
-        found.shown, cut.kind, cut.spans, digest, len(data), warnings, cut.language, cut.parsed
+        found.shown,
+        cut.kind,
+        cut.spans,
+        digest,
+        len(data),
+        warnings,
+        cut.language,
+        cut.parsed,
+        by_lines=cut.by_lines,
     )
 
 

@@ -154,6 +154,8 @@ class Cut:
     warning: str | None = None
     language: str | None = None
     parsed: Parsed | None = None
+    by_lines: str | None = None
+    """See `Document`."""
 
 
 def cut_file(text: str, first_line: str, shown: str, cutter: CodeCutter) -> Cut:
@@ -167,7 +169,9 @@ def cut_file(text: str, first_line: str, shown: str, cutter: CodeCutter) -> Cut:
             return Cut(DocumentKind.TEXT, tuple(cut_text(text)), one.otherwise)
     if language := language_of(shown, first_line):
         cut = cutter.cut(text, language)
-        return Cut(DocumentKind.CODE, cut.spans, cut.warning, cut.language, cut.parsed)
+        return Cut(
+            DocumentKind.CODE, cut.spans, cut.warning, cut.language, cut.parsed, cut.by_lines
+        )
     return Cut(DocumentKind.TEXT, tuple(cut_text(text)))
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from . import child
 from .child import ChildFailed
-
 from .pdf_outline import OutlineEntry
 
 

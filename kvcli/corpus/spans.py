@@ -66,6 +66,8 @@ class Document:
     """None for everything but code."""
     notes: tuple[str, ...] = ()
     """What reading did to the text, such as lines left out; nothing to worry about."""
+    by_lines: str | None = None
+    """Why code was cut by lines; None where it was not."""
 
 
 class SkipReason(StrEnum):

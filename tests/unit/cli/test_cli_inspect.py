@@ -59,6 +59,35 @@ def test_a_dry_run_counts_tokens_pages_and_bytes(
     assert found["disk_free_bytes"] > 0
 
 
+def test_how_each_language_was_cut_is_told(kvcli, tmp_path: Path, model_folder: Path) -> None:
+    """A grammar that cannot be had makes citations worse; nobody would notice by the answers."""
+    files = {
+        "a.py": "x = 1\n",
+        "b.py": "def f(: ((\n" * 9,
+        "c.lua": "x = 1\n",
+        "d.log": "x\n",
+        ".kvcliignore": "*.log\n",
+    }
+    folder = tmp_path / "code"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    found = json.loads(kvcli("inspect", folder, "--model", model_folder, "--json").out)
+    errors = "its grammar cannot explain more than 10% of it"
+    assert found["languages"] == [
+        {"name": "python", "files": 2, "by_lines": {errors: 1}},
+        {"name": "lua", "files": 1, "by_lines": {"no grammar for this language": 1}},
+    ]
+    assert found["hidden"] == 1
+    told = {file["path"]: (file["language"], file["by_lines"]) for file in found["files"]}
+    assert told["a.py"] == ("python", None)
+    assert told["b.py"] == ("python", errors)
+    shown = " ".join(kvcli("inspect", folder, "--model", model_folder).out.split())
+    assert f"python 2 (1 by lines: {errors}); lua 1 (1 by lines: no grammar" in shown
+    assert f"cut by lines 1 b.py: {errors}" in shown
+    assert "1 by .kvcliignore" in shown
+
+
 def test_a_document_that_leaves_no_room_for_an_answer_does_not_fit(
     kvcli, documents: Path, model_folder: Path
 ) -> None:
