@@ -28,7 +28,6 @@ _NO_GRAMMAR = "no grammar for this language"
 _MISSING = "its grammar is not installed, or of another version"
 _TOO_SLOW = f"parsing took longer than {_PARSE_SECONDS:.0f} s"
 _MANY_ERRORS = f"its grammar cannot explain more than {_MAX_ERROR_SHARE:.0%} of it"
-_ONE_LINE = "a single line"
 _CLOSERS = " \t\r\n\f})];,"
 """Lines of these alone close what stands above them, and stay with it."""
 
@@ -42,7 +41,7 @@ class CodeCut:
     language: str
     warning: str | None = None
     by_lines: str | None = None
-    """Why the file was cut by lines; None where it was not."""
+    """Why the file was cut by lines; None where it was not, and of a single line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,10 @@ class CodeCutter:
         spans = tuple(_cut_by_owner(lines, finder.find(parse.tree.root_node)))
         return CodeCut(spans, Parsed.DEFINITIONS, parse.grammar.language)
 
-    def _best_parse(self, source: bytes, language: Language) -> tuple[_Parse | None, str]:
+    def _best_parse(self, source: bytes, language: Language) -> tuple[_Parse | None, str | None]:
         """The parse of the grammar that explains most, or None and why there is none to use."""
         if b"\n" not in source:
-            return None, _ONE_LINE
+            return None, None
         best: _Parse | None = None
         why = _MISSING if language.grammars else _NO_GRAMMAR
         for grammar in language.grammars:

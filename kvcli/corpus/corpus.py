@@ -27,7 +27,7 @@ from .decode import NotText, decode
 from .discover import Found, Selection, discover
 from .format_process import FormatReader
 from .formats import ParsedFormat, cut_file, parsed_format, refusal, save_as
-from .giveaways import says_generated, secrets_in
+from .giveaways import Secret, says_generated, secrets_in
 from .languages import language_of
 from .pdf import PdfRefused, read_pdf
 from .pdf_process import WorkerLimits
@@ -229,10 +229,11 @@ def _read_text(data: bytes, found: Found, reader: _Reader) -> Document | Skip:
     if longest > _GENERATED_LINE_CHARS and not found.is_named and not is_notebook:
         told = f"a line of {longest:,} characters, so hardly written by hand"
         return Skip(found.shown, SkipReason.GENERATED, told)
-    if not found.is_named and (given_away := _given_away(text, lines, found.shown)):
+    secrets = () if found.is_named else tuple(secrets_in(text))
+    if not found.is_named and (given_away := _given_away(secrets, lines, found.shown)):
         return given_away
     cut = cut_file(text, lines[0], found.shown, reader.cutter)
-    hints = () if found.is_named else tuple(secret.told() for secret in secrets_in(text))
+    hints = (secret.told() for secret in secrets)
     warnings = (*filter(None, (decoded.warning, cut.warning)), *hints)
     digest = hashlib.sha256(data).hexdigest()
     if not cut.spans:
@@ -250,11 +251,11 @@ def _read_text(data: bytes, found: Found, reader: _Reader) -> Document | Skip:
     )
 
 
-def _given_away(text: str, lines: Sequence[str], shown: str) -> Skip | None:
+def _given_away(secrets: Sequence[Secret], lines: Sequence[str], shown: str) -> Skip | None:
     """A skip for code that says it is generated, and for what is little else than a secret."""
     if language_of(shown, lines[0]) and (at := says_generated(lines)):
         return Skip(shown, SkipReason.GENERATED, f"line {at} says that a program wrote it")
-    found = next((secret for secret in secrets_in(text) if secret.is_all), None)
+    found = next((secret for secret in secrets if secret.is_all), None)
     return None if found is None else Skip(shown, SkipReason.SECRET, found.told())
 
 

@@ -7,6 +7,7 @@ confident, Windows-1252 last. Knows nothing of files and spans.
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass
 
 from charset_normalizer import CharsetMatches, from_bytes
@@ -46,7 +47,8 @@ _MIN_EVIDENCE = 24
 """Non-ASCII bytes below which a detector's guess is noise."""
 _MAX_CONTROLS_UTF8 = 0.10
 _MAX_CONTROLS_OTHER = 0.01
-_ORDINARY_CONTROLS = frozenset("\t\n\r\f\b\x1b")
+_ODD_CONTROLS = re.compile(r"[\x00-\x07\x0b\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+"""Control characters but for tabs, line and page ends, backspaces and escapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +101,8 @@ def _looks_like(data: bytes) -> str:
 
 
 def _control_share(text: str) -> float:
-    controls = sum(
-        (char < " " or "\x7f" <= char < "\xa0") and char not in _ORDINARY_CONTROLS
-        for char in text[:_SAMPLE_BYTES]
-    )
-    return controls / max(1, min(len(text), _SAMPLE_BYTES))
+    sample = text[:_SAMPLE_BYTES]
+    return len(_ODD_CONTROLS.findall(sample)) / max(1, len(sample))
 
 
 def _decode_legacy(data: bytes) -> Decoded | NotText:

@@ -67,7 +67,7 @@ class Document:
     notes: tuple[str, ...] = ()
     """What reading did to the text, such as lines left out; nothing to worry about."""
     by_lines: str | None = None
-    """Why code was cut by lines; None where it was not."""
+    """Why code was cut by lines; None where it was not, and of a single line."""
 
 
 class SkipReason(StrEnum):
