@@ -123,7 +123,11 @@ class RunOptions:
     """Globs; empty: everything."""
     exclude: Annotated[
         tuple[str, ...],
-        _option(READING, "Do not read files matching GLOB. Repeatable.", metavar="GLOB"),
+        _option(
+            READING,
+            "Do not read files matching GLOB. Repeatable; what lasts goes into .kvcliignore.",
+            metavar="GLOB",
+        ),
     ] = ()
     """Globs."""
     max_file_size: Annotated[
