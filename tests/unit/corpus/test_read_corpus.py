@@ -37,7 +37,7 @@ def test_files_of_every_kind_are_read_as_what_they_are(tree: MakeTree) -> None:
         {
             "README.md": "# A\n",
             "a.py": "def f(): pass\n",
-            "b.rb": "x\n",
+            "b.lua": "x\n",
             "c.txt": "x\n",
             "d.ipynb": '{"cells": [{"cell_type": "code", "source": "x"}]}',
             "e.pdf": pdf_bytes(["text"]),
@@ -47,7 +47,7 @@ def test_files_of_every_kind_are_read_as_what_they_are(tree: MakeTree) -> None:
     assert read == {
         "README.md": (DocumentKind.MARKDOWN, None, None),
         "a.py": (DocumentKind.CODE, "python", Parsed.DEFINITIONS),
-        "b.rb": (DocumentKind.CODE, "ruby", Parsed.LINES),
+        "b.lua": (DocumentKind.CODE, "lua", Parsed.LINES),
         "c.txt": (DocumentKind.TEXT, None, None),
         "d.ipynb": (DocumentKind.NOTEBOOK, None, None),
         "e.pdf": (DocumentKind.PDF, None, None),
