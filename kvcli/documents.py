@@ -62,7 +62,7 @@ def read_documents(options: RunOptions, paths: Sequence[str], output: Output) ->
             output.status("reading standard input; end it with Ctrl-D")
     corpus = read_with_progress(options, paths, output)
     _say_warnings(corpus.all_warnings(), options, output)
-    _say_skips(corpus.skipped, frozenset(paths), options, output)
+    _say_skips(corpus.skipped, paths, options, output)
     return corpus
 
 
@@ -92,11 +92,18 @@ def _say_warnings(warnings: Sequence[str], options: RunOptions, output: Output) 
         output.warn(f"{len(warnings) - len(shown)} more like these (--verbose names them)")
 
 
+def losses(skipped: Sequence[Skip], paths: Sequence[str]) -> list[Skip]:
+    """The skips that the user should hear of.
+
+    An empty file of a repository is no loss; one that the user named is a surprise.
+    """
+    return [skip for skip in skipped if skip.reason is not SkipReason.EMPTY or skip.path in paths]
+
+
 def _say_skips(
-    skipped: Sequence[Skip], paths: frozenset[str], options: RunOptions, output: Output
+    skipped: Sequence[Skip], paths: Sequence[str], options: RunOptions, output: Output
 ) -> None:
-    # an empty file of a repository is no loss; one that the user named is a surprise
-    lost = [skip for skip in skipped if skip.reason is not SkipReason.EMPTY or skip.path in paths]
+    lost = losses(skipped, paths)
     if not lost:
         return
     shown = lost if options.verbose else lost[:NAMED]

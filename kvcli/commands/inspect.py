@@ -66,7 +66,7 @@ def is_session(path: str) -> bool:
 
 
 def _inspect_documents(paths: tuple[str, ...], options: RunOptions, output: Output) -> None:
-    from kvcli.documents import read_with_progress
+    from kvcli.documents import losses, read_with_progress
     from kvcli.dry_run import dry_run
     from kvcli.model_outline import outline_model
     from kvcli.models import resolve
@@ -80,10 +80,10 @@ def _inspect_documents(paths: tuple[str, ...], options: RunOptions, output: Outp
     else:
         details = {skip.path: skip.detail for skip in corpus.skipped}
         output.show(Group(*_document_parts(found, details, options)))
-    if options.strict and found.skipped:
+    lost = losses(corpus.skipped, paths)
+    if options.strict and lost:
         raise PartialInput(
-            f"{len(found.skipped)} of {len(found.skipped) + len(found.files)} inputs would be "
-            "skipped",
+            f"{len(lost)} of {len(lost) + len(found.files)} inputs would be skipped",
             "Name what is wanted, exclude the rest, or leave --strict out.",
         )
 

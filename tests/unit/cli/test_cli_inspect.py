@@ -140,7 +140,10 @@ def test_what_was_skipped_is_listed_with_its_reason(
 
 
 def test_strict_turns_a_skip_into_exit_6(kvcli, documents: Path, model_folder: Path) -> None:
+    """As it does for ask, where an empty file of a folder is no loss."""
     (documents / "empty.txt").touch()
+    assert kvcli("inspect", documents, "--model", model_folder, "--strict").code == 0
+    (documents / "noise.bin").write_bytes(bytes(9))
     ran = kvcli("inspect", documents, "--model", model_folder, "--strict")
     assert ran.code == 6
     assert "1 of 3 inputs" in ran.err
