@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,6 +110,16 @@ def test_a_folder_its_repository_ignores_is_read_when_named(repository: Path) ->
     listing = list_folder(repository / "build")
     assert listing.entries == ("keep.log",)
     assert "ignored by its repository" in listing.warnings[0]
+
+
+@pytest.mark.parametrize("rule", ["*a*a*a*a*a*a*a*a*a*a*b", "a/**/a/**/a/**/a/**/a/**/b"])
+def test_no_rule_takes_long(tree: MakeTree, rule: str) -> None:
+    """A rule comes with the folder; tried place by place, these would take years."""
+    started = time.monotonic()
+    deep = "a/" * 200 + "c"
+    root = tree({".gitignore": f"{rule}\n", "a" * 200: "x", deep: "x"})
+    assert set(list_folder(root).entries) == {".gitignore", "a" * 200, deep}
+    assert time.monotonic() - started < 5
 
 
 def test_links_and_pipes_are_listed_by_the_walk_but_never_followed(tree: MakeTree) -> None:
