@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from glob import glob, has_magic
+from glob import has_magic
 from pathlib import Path, PurePosixPath
 
 from pathspec import GitIgnoreSpec
@@ -21,6 +21,7 @@ from pathspec import GitIgnoreSpec
 from engine.errors import ConfigError
 
 from .listing import kind_of, list_folder
+from .patterns import expand
 from .spans import Skip, SkipReason
 
 _BULKY = (".pdf", ".epub", ".docx", ".eml", ".mbox")
@@ -94,8 +95,8 @@ class Selection:
             ConfigError: a pattern is malformed.
         """
         try:
-            wanted = GitIgnoreSpec.from_lines(include) if include else None
-            return cls(max_file_bytes, wanted, GitIgnoreSpec.from_lines(exclude))
+            wanted = _patterns(include) if include else None
+            return cls(max_file_bytes, wanted, _patterns(exclude))
         except ValueError as error:
             raise ConfigError(f"malformed pattern: {error}") from error
 
@@ -106,6 +107,11 @@ class Selection:
         return self.include is None or self.include.match_file(path)
 
 
+def _patterns(lines: Sequence[str]) -> GitIgnoreSpec:
+    # The other ways to match, taken if they happen to be installed, want names that are text.
+    return GitIgnoreSpec.from_lines(lines, backend="simple")
+
+
 def discover(paths: Sequence[Path | str], selection: Selection) -> Discovery:
     """Find the files behind paths: files, folders, patterns such as `src/*.py`, and `-`.
 
@@ -113,7 +119,9 @@ def discover(paths: Sequence[Path | str], selection: Selection) -> Discovery:
         ConfigError: a path does not exist or is a URL, or `-` is given twice.
     """
     out = Discovery()
-    typed = [one for path in paths for one in _expanded(path)]
+    expanded = [(str(path), _expanded(path)) for path in paths]
+    typed = [one for _, found in expanded for one in found]
+    matched = {one for path, found in expanded for one in found if one != path}
     if typed.count("-") > 1:
         raise ConfigError("standard input can be read only once")
     many_folders = sum(one != "-" and os.path.isdir(one) for one in typed) > 1
@@ -122,6 +130,9 @@ def discover(paths: Sequence[Path | str], selection: Selection) -> Discovery:
             out.found.append(Found(None, "stdin", is_named=True))
             continue
         path = Path(one)
+        if one in matched and path.is_symlink():
+            out.skipped.append(Skip(printable(one), SkipReason.LINK, "a link; name it to read it"))
+            continue
         status = _followed(path)
         if stat.S_ISDIR(status.st_mode):
             _discover_folder(path, path if many_folders else Path(), selection, out)
@@ -145,7 +156,7 @@ def _expanded(path: Path | str) -> list[str]:
         raise _no_urls(text)
     if text == "-" or os.path.lexists(text) or not has_magic(text):
         return [text]
-    matches = sorted(glob(text, recursive=True))
+    matches = expand(text)
     if not matches:
         raise ConfigError(f"no file matches '{printable(text)}'")
     return matches

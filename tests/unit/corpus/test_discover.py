@@ -187,6 +187,22 @@ def test_a_quoted_pattern_is_expanded(tree: MakeTree, monkeypatch: pytest.Monkey
         find("src/*.rs")
 
 
+def test_a_pattern_enters_no_links(tree: MakeTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two links to the folder above are two ways at every step: a walk that takes them never ends.
+    And a link that is matched was not named."""
+    root = tree({"a/b/x.py": "", "a/.hidden/x.py": "", "x.py": "", "a/y.md": ""})
+    (root / "a/up").symlink_to("..")
+    (root / "a/too").symlink_to("..")
+    (root / "a/leak.py").symlink_to("/etc/hostname")
+    monkeypatch.chdir(root)
+    found = find("**/*.py")
+    assert shown(found) == ["a/b/x.py", "x.py"]
+    assert reasons(found) == {"a/leak.py": SkipReason.LINK}
+    assert shown(find("*/*.md")) == ["a/y.md"]
+    assert shown(find(str(root / "a/**"))) == ["y.md", ".hidden/x.py", "b/x.py"]
+    assert shown(find("a/leak.py")) == ["a/leak.py"]
+
+
 def test_a_missing_path_and_a_dangling_link_are_the_caller_s_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no such file or folder: 'nope\.txt'"):
         find("nope.txt")
