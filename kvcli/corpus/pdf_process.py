@@ -31,6 +31,9 @@ class WorkerLimits:
     """With `base_seconds`, the wall-clock limit of the whole file."""
     max_restarts: int = 3
     """After this many pages that killed the worker, the rest of the file is given up."""
+    max_lost: int = 1_000
+    """After this many pages that cannot be read, the rest is given up as well: a damaged file may
+    claim a million pages that it does not have."""
     max_chars: int = 256_000_000
     """Text of the whole file."""
 
@@ -103,7 +106,8 @@ def extract(
             if not pending:
                 return out
             spent = time.monotonic() - started > _whole_limit(out, limits)
-            given_up = attempt == limits.max_restarts or spent or out.num_chars > limits.max_chars
+            too_much = out.num_chars > limits.max_chars or len(out.lost) > limits.max_lost
+            given_up = attempt == limits.max_restarts or spent or too_much
             for number in pending if given_up else pending[:1]:
                 out.lost[number] = told
             if given_up:
@@ -131,6 +135,8 @@ def _take(message: dict[str, Any], out: Extraction, limits: WorkerLimits) -> Non
         ]
     elif "error" in message:
         out.lost[message["page"]] = message["error"]
+        if len(out.lost) > limits.max_lost:
+            raise _WorkerFailed("too many pages could not be read")
     elif "page" in message:
         page = PdfPage(message["page"], message["text"], message["label"], message["images"])
         out.pages[page.number] = page

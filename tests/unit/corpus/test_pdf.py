@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -197,6 +198,18 @@ def test_too_much_text_ends_the_reading(tmp_path: Path, monkeypatch: pytest.Monk
     fake_worker(monkeypatch, tmp_path, "pass")
     out = extract(PdfRequest("x.pdf"), WorkerLimits(max_chars=10))
     assert sorted(out.lost) == [2, 3]
+
+
+def test_pages_that_a_file_only_claims_to_have_are_not_tried_one_by_one(tmp_path: Path) -> None:
+    """Its limit grows with its pages, and so would the time spent on those that are not there."""
+    data = pdf_bytes(["one", "two"]).replace(b"/Count 2", b"/Count 900000")
+    path = tmp_path / "a.pdf"
+    path.write_bytes(data)
+    started = time.monotonic()
+    found = read_pdf(str(path), limits=WorkerLimits(max_lost=20))
+    assert time.monotonic() - started < 60
+    if isinstance(found, PdfText):
+        assert [span.text for span in found.spans] == ["one\n", "two\n"]
 
 
 def test_a_worker_without_memory_is_a_refusal_not_a_hang(tmp_path: Path) -> None:
