@@ -57,6 +57,10 @@ __all__ = [
 ]
 
 DEFAULT_MAX_FILE_BYTES = 1 << 20
+MAX_TEXT_BYTES = 256 << 20
+"""Of a file that was named; it is held in memory several times over."""
+MAX_STDIN_BYTES = 4 << 30
+"""Standard input may have no end, and is kept on disk."""
 _GENERATED_LINE_CHARS = 10_000
 _HEAD_BYTES = 1024
 
@@ -66,7 +70,7 @@ _ADVICE = {
     SkipReason.BINARY: "Give text, code, a notebook, PDF, EPUB, .docx, mail or HTML.",
     SkipReason.DAMAGED: "Try another copy of the file.",
     SkipReason.NOT_REGULAR: "Pipe its contents in and give - as the path.",
-    SkipReason.TOO_LARGE: "Name the file itself, or raise the size limit.",
+    SkipReason.TOO_LARGE: "Give a part of it, name the file itself, or raise the limit.",
     SkipReason.SECRET: "Name the file itself to have it read all the same.",
     SkipReason.GENERATED: "Name the file itself to have it read all the same.",
     SkipReason.LINK: "Name the link's target.",
@@ -148,6 +152,8 @@ def _read(found: Found, reader: _Reader, on_page: Callable[[int, int], None]) ->
             source = reader.stdin or sys.stdin.buffer
             while chunk := source.read(1 << 20):
                 copy.write(chunk)
+                if copy.tell() > MAX_STDIN_BYTES:
+                    return _too_much(found, MAX_STDIN_BYTES)
             copy.flush()
             with open(copy.name, "rb") as file:
                 return _read_open(file, Path(copy.name), found, reader, on_page)
@@ -196,12 +202,12 @@ def _read_open(
             return _read_parsed(one, file, path, found, reader)
         except NotThisFormat:
             file.seek(0)
-            read = _read_text(file.read(), found, reader)
+            read = _read_text(file, found, reader)
             if isinstance(read, Skip):
                 return read
             told = f"not {one.kind.value}; read as text"
             return replace(read, warnings=(told, *read.warnings))
-    return refusal(head, found.shown) or _read_text(file.read(), found, reader)
+    return refusal(head, found.shown) or _read_text(file, found, reader)
 
 
 def _read_parsed(
@@ -216,7 +222,14 @@ def _read_parsed(
     return Document(found.shown, one.kind, spans, digest, file.tell(), warnings)
 
 
-def _read_text(data: bytes, found: Found, reader: _Reader) -> Document | Skip:
+def _too_much(found: Found, limit: int) -> Skip:
+    return Skip(found.shown, SkipReason.TOO_LARGE, f"more than {limit:,} bytes, the most it takes")
+
+
+def _read_text(file: BufferedReader, found: Found, reader: _Reader) -> Document | Skip:
+    data = file.read(MAX_TEXT_BYTES + 1)
+    if len(data) > MAX_TEXT_BYTES:
+        return _too_much(found, MAX_TEXT_BYTES)
     decoded = decode(data)
     if isinstance(decoded, NotText):
         return Skip(found.shown, SkipReason.BINARY, save_as(found.shown) or decoded.detail)

@@ -11,6 +11,7 @@ import pytest
 from corpus_kit import IMAGE, MakeTree, encrypted, pdf_bytes, png, write_pdf
 
 from engine.errors import ConfigError, NothingReadable
+from kvcli.corpus import corpus as corpus_module
 from kvcli.corpus.corpus import (
     Corpus,
     DocumentKind,
@@ -167,6 +168,20 @@ def test_a_file_that_became_a_link_since_it_was_listed_is_not_followed(
             (root / "b.txt").symlink_to("/etc/hostname")
 
     assert reasons(read_corpus([root], on_progress=swap)) == {"b.txt": SkipReason.UNREADABLE}
+
+
+@pytest.mark.parametrize("limit", ["MAX_TEXT_BYTES", "MAX_STDIN_BYTES"])
+def test_what_has_no_end_is_given_up(
+    tree: MakeTree, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """A named file is read whatever its size, but no machine holds any size in memory."""
+    monkeypatch.setattr(corpus_module, limit, 100)
+    path = tree({"a.txt": "x" * 101}) / "a.txt"
+    paths: list[Path | str] = [path] if limit == "MAX_TEXT_BYTES" else ["-"]
+    with pytest.raises(NothingReadable, match="more than 100 bytes"):
+        read_corpus(paths, stdin=io.BytesIO(b"x" * 101))
+    path.write_text("x" * 100)
+    assert read_corpus(paths, stdin=io.BytesIO(b"x" * 100)).documents
 
 
 def test_progress_covers_files_and_pages(tree: MakeTree) -> None:
