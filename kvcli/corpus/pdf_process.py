@@ -136,7 +136,7 @@ def _take(message: dict[str, Any], out: Extraction, limits: WorkerLimits) -> Non
     elif "error" in message:
         out.lost[message["page"]] = message["error"]
         if len(out.lost) > limits.max_lost:
-            raise _WorkerFailed("too many pages could not be read")
+            raise ChildFailed("too many pages could not be read")
     elif "page" in message:
         page = PdfPage(message["page"], message["text"], message["label"], message["images"])
         out.pages[page.number] = page
