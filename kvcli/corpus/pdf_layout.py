@@ -156,9 +156,14 @@ def _free(line: Line, left: float, right: float) -> tuple[float, float] | None:
 
 
 def _is_prose_in_columns(lines: Sequence[Line], gutter: float) -> bool:
-    halves = [_part(lines, -inf, gutter), _part(lines, gutter, inf)]
-    long_enough = all(len(half) >= _LEAST_COLUMN_LINES for half in halves)
-    return long_enough and all(map(_is_prose, halves)) and _is_interleaved(lines, gutter)
+    if len(lines) < _LEAST_COLUMN_LINES or not _is_interleaved(lines, gutter):
+        return False
+    # one after the other: the terms of a list, on the left, are seldom prose
+    for borders in ((-inf, gutter), (gutter, inf)):
+        column = _part(lines, *borders)
+        if len(column) < _LEAST_COLUMN_LINES or not _is_prose(column):
+            return False
+    return True
 
 
 def _part(lines: Sequence[Line], left: float, right: float) -> list[Line]:
