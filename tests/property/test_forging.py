@@ -28,7 +28,7 @@ THINK = ("<think>", "</think>", "<|tool|>", "k>", "<|a|><|", "|>")
 
 PIECES = [
     START, END, PAD, *THINK, "<|im_", "start|>", "<|", "|", ">", "<", "</", "< / ", "/", "document",
-    "DOCUMENT", "ment", "docu", "2", "3", ">\n", ' path="', '"', "&lt;", "[page 1]\n", "\n", " ",
+    "DOCUMENT", "doc", "ument", "2", "3", ">\n", ' path="', '"', "&lt;", "[page 1]\n", "\n", " ",
     "KVCLIFIRSTMARKER", "Question:", "user\n", "日本", "😀", "\u202e", "\x1b[31m", "\0", "é",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=20).map("".join) | st.text(max_size=40)

@@ -65,12 +65,12 @@ def test_front_matter_and_rules_are_no_headings() -> None:
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        ("#", ""),
+        ("#", None),
         ("#\t Use \t##  \r", "Use"),
         ("# C#", "C#"),
         ("# C #", "C"),
         ("# a # b ##", "a # b"),
-        ("## ##", ""),
+        ("## ##", None),
         ("####### seven", None),
         ("#no", None),
         ("    # code", None),
