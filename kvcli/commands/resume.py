@@ -76,6 +76,8 @@ def _chat_on(job: Run, ask: Ask) -> None:
             return _chat(job, ask, _questions(job))
         except WindowOutgrown as outgrown:
             question = outgrown.question
+            if not job.can_go_beyond(question):
+                raise
     with opening.go_beyond(job) as wider:
         wider.read()
         _chat(wider, ask, chain((question,), _questions(wider)))
@@ -85,7 +87,7 @@ def _chat(job: Run, ask: Ask, questions: Iterable[str]) -> None:
     """Answer questions as they come.
 
     Raises:
-        WindowOutgrown: One cannot be answered within the window, but beyond it.
+        WindowOutgrown: One cannot be answered within the window.
         KVError: Whatever stops the run.
     """
     for question in questions:
@@ -95,8 +97,8 @@ def _chat(job: Run, ask: Ask, questions: Iterable[str]) -> None:
         except StopRequested:
             pass
         except OverBudget as error:
-            goes_beyond = isinstance(error, WindowOutgrown) and job.can_go_beyond(question)
-            if goes_beyond or not sys.stdin.isatty():
+            goes_on = isinstance(error, WindowOutgrown) and job.can_go_beyond(question)
+            if goes_on or not sys.stdin.isatty():
                 raise
             job.output.error(error.message, error.advice, error.exit_code)
         if job.stop.received is not None:
