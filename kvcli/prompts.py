@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from engine.errors import ModelRefused
 from kvcli.corpus.source_map import SourceMap, TokenSpan
 from kvcli.corpus.spans import Corpus, Document, Span
+from kvcli.symbol_outline import outline_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -223,7 +224,7 @@ class PromptBuilder:
 def pieces_of(document: Document, tag: str) -> Iterator[tuple[str, str, Span | None]]:
     """What stands in a prompt of one document: each text, the path, and the span it comes from."""
     path = document.path
-    yield f'<{tag} path="{escape(path)}">\n', path, None
+    yield f'<{tag} path="{escape(path)}">\n{outline_of(document)}', path, None
     for span in document.spans:
         if span.page is not None:
             yield _page_mark(span.page), path, None
