@@ -46,12 +46,15 @@ def read_mail(file: BinaryIO) -> Reading:
 
     Raises:
         NotThisFormat: It has no header that a message has.
+        NotRead: It says nothing.
     """
     message = _parsed(file.read())
     if not any(name in message for name in (*_HEADERS, "Received", "Message-ID")):
         raise NotThisFormat
     found = _Found()
     _read(message, found, 0, "")
+    if not found.spans:
+        raise NotRead(SkipReason.EMPTY, "a message without text")
     return Reading(found.spans, _told(found.left_out))
 
 

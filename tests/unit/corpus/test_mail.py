@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kvcli.corpus.mail import read_mail, read_mailbox
 from kvcli.corpus.reading import NotRead, NotThisFormat, Reading
+from kvcli.corpus.spans import SkipReason
 
 
 def read(data: bytes | str | EmailMessage) -> Reading:
@@ -153,3 +154,11 @@ def test_any_bytes_are_read_or_refused(pieces: list[bytes]) -> None:
         except (NotThisFormat, NotRead):
             continue
         assert all(isinstance(span.text, str) and span.name for span in reading.spans)
+
+
+@pytest.mark.parametrize("data", ["From:", "Subject:\n\n \n", "Received: by pier.example\n\n"])
+def test_a_message_that_says_nothing_is_named_as_empty(data: str) -> None:
+    """`From:` alone became a document without a span, which counted as read."""
+    with pytest.raises(NotRead, match="a message without text") as refused:
+        read(data)
+    assert refused.value.reason is SkipReason.EMPTY
