@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import kvcli.reading_progress as reading_progress
+import kvcli.patient_progress as patient_progress
 from kvcli.corpus.spans import Progress
 from kvcli.documents import read_with_progress
 from kvcli.options import RunOptions
@@ -18,7 +18,7 @@ from kvcli.reading_progress import ReadingProgress, share, told
 def spoken(monkeypatch: pytest.MonkeyPatch, options: RunOptions, seconds: list[float]) -> str:
     """What is said of a 500-page PDF if updates come after so many seconds."""
     clock = iter([0.0, *seconds])
-    monkeypatch.setattr(reading_progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(patient_progress.time, "monotonic", lambda: next(clock))
     heard = io.StringIO()
     with ReadingProgress(options, Output(options, stderr=heard)) as progress:
         for at, _ in enumerate(seconds, 1):
@@ -53,7 +53,7 @@ def test_reading_documents_tells_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The callback was there all along, and no command used it."""
-    monkeypatch.setattr(reading_progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(patient_progress, "PATIENCE", 0.0)
     (tmp_path / "a.txt").write_text("hello")
     heard = io.StringIO()
     read_with_progress(RunOptions(), [str(tmp_path / "a.txt")], Output(RunOptions(), stderr=heard))
