@@ -89,7 +89,7 @@ def _unfold(name: str, folder: _Folder) -> tuple[str, _Folder]:
     while len(folder.folders) == 1 and not folder.files:
         ((below, folder),) = folder.folders.items()
         names.append(below)
-    return "/".join(names) + "/", folder
+    return str(PurePosixPath(*names)).rstrip("/") + "/", folder  # the root is named "/" itself
 
 
 def _hidden(folder: _Folder, listed: set[str]) -> tuple[int, int]:

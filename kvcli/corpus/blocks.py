@@ -6,11 +6,14 @@ the header row that goes with the rest of a long table. Knows no format.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .spans import Span
 from .text import PROSE, Trail
+
+_NUMBER = re.compile(r"^\d[\d.]*\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ def spans_of(blocks: Iterable[Block], *above: str) -> list[Span]:
             held, num_lines, num_chars = [], 0, 0
         if block.level:
             title = " ".join(block.text.lstrip("# ").split())[:120]
-            if above[-1:] != (title,):  # a chapter begins with its own title
+            # A chapter begins with its own title, often numbered where the contents are not.
+            if not above or _NUMBER.sub("", title) != _NUMBER.sub("", above[-1]):
                 trail.enter(block.level, title)
         held.append(block)
         num_lines += block.text.count("\n") + (1 if block.is_tight else 2)

@@ -247,6 +247,12 @@ def test_folders_without_files_share_a_line() -> None:
     assert "└── src/main/java/  3\n    └── A.java  3  1 B" in text
 
 
+def test_a_file_named_from_the_root_has_one_slash_there() -> None:
+    """A document given by its whole path was shown below `//usr/share/`."""
+    shown = tree_lines([FileCount("/usr/share/a.txt", "text", 1, 1)])
+    assert "/usr/share/  1" in shown and "//" not in shown
+
+
 def test_a_tree_a_thousand_folders_deep_is_drawn() -> None:
     assert "deep.txt" in tree_lines([FileCount("d/" * 1000 + "deep.txt", "text", 1, 1)])
 

@@ -44,6 +44,13 @@ def test_without_titles_parts_are_counted() -> None:
     assert [name for name, _ in named(epub(CHAPTERS, {}))] == ["part 1", "Two", "Two > Sub"]
 
 
+def test_a_numbered_heading_does_not_repeat_its_chapter() -> None:
+    """Two manuals' chapters were cited as "Scope > 1. Scope > 1.1. Aims"."""
+    chapters = {"a.xhtml": "<h1>1. Scope</h1><p>x</p><h2>1.1. Aims</h2><p>y</p>"}
+    names = [name for name, _ in named(epub(chapters, {"a.xhtml": "Scope"}))]
+    assert names == ["Scope", "Scope > 1.1. Aims"]
+
+
 def test_a_missing_chapter_is_told_and_the_others_are_read() -> None:
     parts = epub_parts(CHAPTERS, TITLES)
     del parts["book/text/z.xhtml"]
