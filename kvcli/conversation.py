@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,8 @@ from kvcli.answer import Answer, Ending, WindowOutgrown
 from kvcli.answer_text import AnswerText
 from kvcli.citations import best_pages, cite
 from kvcli.corpus.source_map import SourceMap, TokenSpan
+from kvcli.lookup import look_up
+from kvcli.page_words import PageWords
 from kvcli.prompts import NEUTRAL_QUESTIONS, PromptBuilder
 from kvcli.results import Citation
 from kvcli.stopping import StopRequested
@@ -58,11 +61,17 @@ class Conversation:
     """How pages are scored."""
     history: list[TokenSpan] = field(default_factory=list)
     """Earlier turns that have been kept, in order."""
+    _words: PageWords | None = None
 
     @property
     def is_fresh(self) -> bool:
         """Whether nothing has been asked yet, whatever became of the answer."""
         return len(self.sequence.token_ids) <= self.document_tokens
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens per page."""
+        return self.engine.model.geometry.page_tokens
 
     def read(self, task: str) -> int:
         """Compute whatever has no KV yet: the documents, or the rest of them.
@@ -119,7 +128,7 @@ class Conversation:
         begun = writing.started_at or ended
         return Answer(
             text=writing.text.strip(),
-            citations=self._cite(recorder),
+            citations=self._cite(recorder, None if is_request else question),
             ending=ending,
             prompt_tokens=prompt_tokens,
             new_tokens=writing.num_tokens,
@@ -259,8 +268,25 @@ class Conversation:
         neutral = torch.zeros_like(mass) if self.neutral is None else self.neutral
         return [float(score) for score in probe_scores(mass, neutral)]
 
-    def _cite(self, recorder: QueryRecorder) -> tuple[Citation, ...]:
+    def _cite(self, recorder: QueryRecorder, question: str | None) -> tuple[Citation, ...]:
+        """Cite by what recorded queries draw, and by the words of a question, if there is one."""
         if not recorder.queries:
             return ()
-        page_tokens = self.engine.model.geometry.page_tokens
-        return cite(best_pages(self.draws(recorder)), self.source_map, page_tokens)
+        drawn = self.draws(recorder)
+        if question is None:
+            return cite(best_pages(drawn), self.source_map, self.page_tokens)
+        words = self.words.look_up(question)
+        return self.sources(question, look_up(np.array(drawn, np.float32), 0.0, words).scores)
+
+    def sources(self, question: str, scores: list[float]) -> tuple[Citation, ...]:
+        """Cite the best pages; pieces of one page are told apart by the question's words."""
+        evidence = self.words.evidence(question)
+        return cite(best_pages(scores), self.source_map, self.page_tokens, evidence)
+
+    @property
+    def words(self) -> PageWords:
+        """The words of the documents' pages."""
+        if self._words is None:
+            ids, end = self.sequence.token_ids, self.document_tokens
+            self._words = PageWords(self.builder.backend, ids, end, self.page_tokens)
+        return self._words

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,14 +19,12 @@ from engine.config import SamplingConfig
 from engine.errors import OverBudget
 from kvcli.answer import Answer
 from kvcli.answer_text import AnswerText
-from kvcli.citations import best_pages, cite
 from kvcli.conversation import Conversation
 from kvcli.focus_answer import FocusAnswer
-from kvcli.lexical import LexicalIndex, num_words, share_of_words
+from kvcli.lexical import num_words
 from kvcli.lookup import Lookup, look_up
 from kvcli.prompts import QUESTION
 from kvcli.recall import Recall, Recalled
-from kvcli.results import Citation
 from kvcli.working_set import Reading
 
 FOCUS_TOKENS = 2048
@@ -70,7 +67,6 @@ class FocusConversation(Conversation):
     """Questions over documents longer than the window. Arguments as for `Conversation`."""
 
     reading: Reading = Reading.REREAD
-    _words: Future[LexicalIndex] | None = None
     _earlier: Recall | None = None
 
     def ask(
@@ -97,10 +93,10 @@ class FocusConversation(Conversation):
         started = time.monotonic()
         kept, window = self.question_ids(question), self.engine.model.window
         longest = self._request(question, Recalled())
-        require_room(window, len(longest), sampling.max_tokens, self._page_tokens)
+        require_room(window, len(longest), sampling.max_tokens, self.page_tokens)
         found, recalled = self._look_up_all(question)
         asked = self._request(question, recalled)
-        most_pages = require_room(window, len(asked), sampling.max_tokens, self._page_tokens)
+        most_pages = require_room(window, len(asked), sampling.max_tokens, self.page_tokens)
         most_pages = 0 if recalled.is_any else most_pages
         answer = FocusAnswer(self, self.reading, found.scores, asked, sampling, most_pages)
         writing = AnswerText(self.builder.backend, on_text)
@@ -125,7 +121,7 @@ class FocusConversation(Conversation):
         begun = writing.started_at or ended
         return Answer(
             text=caveat + writing.text.strip(),
-            citations=recalled.citations or self._sources(question, answer.scores),
+            citations=recalled.citations or self.sources(question, answer.scores),
             ending=ending,
             prompt_tokens=prompt_tokens,
             new_tokens=writing.num_tokens,
@@ -138,22 +134,10 @@ class FocusConversation(Conversation):
 
     def _runners_up(self, scores: list[float]) -> list[int]:
         """Full pages that a question on the same subject may be answered from, likeliest first."""
-        full = self.document_tokens // self._page_tokens
+        full = self.document_tokens // self.page_tokens
         best = heapq.nlargest(NEXT_ANCHORS, range(len(scores)), scores.__getitem__)
         near = dict.fromkeys(p for page in best for p in (page, page - 1, page + 1))
         return [page for page in near if 0 <= page < full]
-
-    def _sources(self, question: str, scores: list[float]) -> tuple[Citation, ...]:
-        ids = self.sequence.token_ids
-
-        def evidence(first: int, end: int) -> float:
-            return share_of_words(question, self.builder.backend.decode(ids[first:end]))
-
-        return cite(best_pages(scores), self.source_map, self._page_tokens, evidence)
-
-    @property
-    def _page_tokens(self) -> int:
-        return self.engine.model.geometry.page_tokens
 
     def question_ids(self, question: str, *, is_request: bool = False) -> list[int]:
         """As `Conversation.question_ids`; later questions have the form of the first, so that what
@@ -184,13 +168,13 @@ class FocusConversation(Conversation):
 
     def _look_up(self, question: str) -> tuple[Lookup, QueryRecorder]:
         self._publish("probe")
-        self._begin_index()
+        self.words.begin()
         queries = self._queries_of(question)
         mass = self.mass_of(queries)
         beyond = mass if self.neutral is None else mass - self.neutral
         probed = np.array(self._scores(mass), np.float32)
         evidence = max(0.0, float(beyond.max())) if beyond.numel() else 0.0
-        return look_up(probed, evidence, self.word_index().look_up(question)), queries
+        return look_up(probed, evidence, self.words.look_up(question)), queries
 
     def _queries_of(self, question: str) -> QueryRecorder:
         """Put a question behind the documents alone, if it does not follow on from the last turn:
@@ -198,25 +182,6 @@ class FocusConversation(Conversation):
         if self.is_fresh or num_words(question) <= FOLLOW_UP_WORDS:
             return self.queries_of(self.question_ids(question))
         return self.queries_of(self.builder.first_question(question), self.document_tokens)
-
-    def word_index(self) -> LexicalIndex:
-        """The words of every page, indexed when first needed."""
-        return self._begin_index().result()
-
-    def _begin_index(self) -> Future[LexicalIndex]:
-        """Have the words indexed on a thread, beside the probe: over a million tokens both take
-        seconds."""
-        if self._words is None:
-            ids, size = self.sequence.token_ids, self._page_tokens
-            pages = [
-                ids[first : min(first + size, self.document_tokens)]
-                for first in range(0, self.document_tokens, size)
-            ]
-            decode = self.builder.backend.decode_batch
-            worker = ThreadPoolExecutor(1, thread_name_prefix="word-index")
-            self._words = worker.submit(lambda: LexicalIndex(decode(pages)))
-            worker.shutdown(wait=False)
-        return self._words
 
     # -- turns -----------------------------------------------------------------------------------
 

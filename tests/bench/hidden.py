@@ -169,7 +169,7 @@ def tell(question: Question, answer: Answer, figures: dict[str, float]) -> None:
 def ask_afresh(conversation: Conversation, question: str, sampling: SamplingConfig) -> Answer:
     """Ask on a fork that is dropped, so that no question follows on from another."""
     if isinstance(conversation, FocusConversation):
-        conversation.word_index()  # once, not once a fork
+        conversation.words.index()  # once, not once a fork
     fork = conversation.engine.fork(conversation.sequence)
     try:
         return replace(conversation, sequence=fork).ask(question, sampling, lambda _: None)

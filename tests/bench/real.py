@@ -60,7 +60,7 @@ def main() -> None:
         talk = run.conversation
         assert isinstance(talk, FocusConversation)
         run.read()
-        index = talk.word_index()
+        index = talk.words.index()
         for question in load(choices.set, choices.document):
             answer = ask_afresh(talk, question.text, options.sampling)
             figures = hits(question, answer.citations)
