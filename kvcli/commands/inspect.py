@@ -94,6 +94,8 @@ def _document_parts(found: DryRun, details: dict[str, str], options: RunOptions)
     yield _facts(_document_facts(found))
     by_lines = [f"{file.path}: {file.by_lines}" for file in _not_parsed(found)]
     yield from _listed("cut by lines", by_lines, options)
+    changed = [f"{file.path}: {note}" for file in found.files for note in file.notes]
+    yield from _listed("not as it stands", changed, options)
     told = [f"{skip.path}: {skip.reason}, {details.get(skip.path, '')}" for skip in found.skipped]
     yield from _listed("skipped", told, options)
     for warning in found.warnings:

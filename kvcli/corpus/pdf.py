@@ -15,6 +15,8 @@ from .pdf_text import Hyphens, count_bad_chars, score, tidy
 from .running_lines import Cleared, clear_running_lines
 from .spans import SkipReason, Span
 
+_LONGEST_LABEL = 40
+"""A label stands in every citation of its page, and a file may name any."""
 _MAX_SECOND_OPINIONS = 200
 
 
@@ -108,7 +110,7 @@ def _assemble(extraction: Extraction) -> PdfText | PdfRefused:
 
 def _label(page: PdfPage, cleared: Cleared) -> str | None:
     """The file's own label, or else the number printed in a running line; None: as counted."""
-    label = page.label or cleared.printed.get(page.number)
+    label = (page.label or cleared.printed.get(page.number) or "")[:_LONGEST_LABEL]
     return label if label and label != str(page.number + 1) else None
 
 

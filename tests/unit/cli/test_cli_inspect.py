@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from reportlab.pdfgen import canvas
 from rich.console import Console
 
 from engine.session import Identity, SessionFile, aligned_buffer
@@ -86,6 +87,21 @@ def test_how_each_language_was_cut_is_told(kvcli, tmp_path: Path, model_folder: 
     assert f"python 2 (1 by lines: {errors}); lua 1 (1 by lines: no grammar" in shown
     assert f"cut by lines 1 b.py: {errors}" in shown
     assert "1 by .kvcliignore" in shown
+
+
+def test_what_reading_left_out_of_a_text_is_shown(
+    kvcli, tmp_path: Path, model_folder: Path
+) -> None:
+    """Running headers were left out, and only --json said so."""
+    sheet = canvas.Canvas(str(tmp_path / "a.pdf"))
+    for number in range(1, 7):
+        sheet.drawString(72, 800, f"Tide tables {number + 4}")
+        for line in range(4):
+            sheet.drawString(72, 700 - 14 * line, f"Line {line} of {number} says more of {number}.")
+        sheet.showPage()
+    sheet.save()
+    told = kvcli("inspect", tmp_path / "a.pdf", "--model", model_folder).out
+    assert "a.pdf: 5 running headers and footers left out of 5 pages" in " ".join(told.split())
 
 
 def test_a_document_that_leaves_no_room_for_an_answer_does_not_fit(

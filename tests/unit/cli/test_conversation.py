@@ -208,7 +208,9 @@ def test_the_words_of_a_question_count_for_its_citations(
     talk: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where attention drew every page alike, the page that has the question's words came nowhere."""
-    monkeypatch.setattr(Conversation, "draws", lambda *_: [1.0] * len(talk.words.look_up("").scores))
+    monkeypatch.setattr(
+        Conversation, "draws", lambda *_: [1.0] * len(talk.words.look_up("").scores)
+    )
     cited = talk.ask("What of pier 17?", SHORT, silent).citations
     assert cited and cited[0].lines == (17, 17)
 

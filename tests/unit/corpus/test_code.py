@@ -256,6 +256,18 @@ def test_a_missing_grammar_is_told() -> None:
     assert found.by_lines == "its grammar is not installed, or of another version"
 
 
+def test_a_grammar_of_another_abi_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel that was updated without tree-sitter itself must not end the reading."""
+
+    def refuse(_: object) -> None:
+        raise ValueError("Incompatible Language version 16. Must be between 13 and 15")
+
+    monkeypatch.setattr(code_module.tree_sitter, "Language", refuse)
+    found = cut("a.py", "def f():\n    pass\n")
+    assert (found.parsed, found.warning) == (Parsed.LINES, "no grammar for python; cut by lines")
+    assert found.by_lines == "its grammar is not installed, or of another version"
+
+
 def test_deep_nesting_neither_crashes_nor_recurses() -> None:
     depth = 50_000
     assert cut("a.py", "x = " + "[" * depth + "]" * depth + "\n")

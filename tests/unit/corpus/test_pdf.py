@@ -41,6 +41,14 @@ def test_one_span_a_page_and_blank_pages_keep_the_numbers(tmp_path: Path) -> Non
     assert found.warnings == ()
 
 
+def test_an_endless_label_is_cut(tmp_path: Path) -> None:
+    """A label of a megabyte would stand in each citation of its page."""
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf_bytes(["a"])))
+    writer.set_page_label(0, 0, prefix="x" * 5000)
+    writer.write(tmp_path / "a.pdf")
+    assert [span.label for span in read(tmp_path / "a.pdf").spans] == ["x" * 40]
+
+
 def test_labels_are_given_where_they_differ_from_the_physical_page(tmp_path: Path) -> None:
     found = read(labelled(tmp_path / "a.pdf", ["a", "b", "c", "d"], roman=2))
     assert [span.label for span in found.spans] == ["i", "ii", "1", "2"]
