@@ -207,7 +207,7 @@ def test_a_source_map_without_spans_cites_nothing(talk: Conversation) -> None:
 def test_the_words_of_a_question_count_for_its_citations(
     talk: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where attention drew every page alike, the page that has the question's words came nowhere."""
+    """Where attention drew every page alike, the page with the question's words came nowhere."""
     monkeypatch.setattr(
         Conversation, "draws", lambda *_: [1.0] * len(talk.words.look_up("").scores)
     )
