@@ -35,6 +35,18 @@ class Part(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CodedSizes:
+    """Bytes of a page slice in a codec that is not raw."""
+
+    keys: int
+    values: int
+
+    def of(self, part: Part) -> int:
+        """Bytes of one half."""
+        return self.keys if part is Part.KEYS else self.values
+
+
+@dataclass(frozen=True, slots=True)
 class KVGeometry:
     """The shape of a model's KV and of the pages and segments it is cut into.
 
