@@ -158,4 +158,4 @@ def spoil(path: Path, page: int, part: Part = Part.KEYS, layer: int = 1) -> None
     segment, position = divmod(page, state.geometry.pages_per_segment)
     extent = state.segments.extent(segment)
     assert extent is not None
-    flip(path, extent + state.segments.layout.page_offset(part, layer, position) + 9)
+    flip(path, extent + state.segments.layout(segment).page_offset(part, layer, position) + 9)

@@ -8,6 +8,7 @@ from engine.session.attachments import Attachment
 from engine.session.copying import compact_session, copy_session, restart_session
 from engine.session.forking import fork_session
 from engine.session.format import Identity, aligned_buffer
+from engine.session.layout import extents_bytes, pages_bytes, room_bytes
 from engine.session.page_map import PageMap, PageSlices
 from engine.session.reader import SessionReader
 from engine.session.removal import remove_session, require_unwritten
@@ -31,11 +32,14 @@ __all__ = [
     "copy_session",
     "describe",
     "drop_kv",
+    "extents_bytes",
     "fork_session",
     "num_same",
+    "pages_bytes",
     "remove_session",
     "replace_contents",
     "require_unwritten",
     "restart_session",
+    "room_bytes",
     "verify",
 ]

@@ -13,10 +13,11 @@ from typing import Any
 
 from engine.errors import AttachmentCorrupt
 from engine.session.format import Identity, aligned_buffer
+from engine.session.layout import extents_bytes
 from engine.session.reader import SessionReader
 from engine.session.removal import require_no_forks
 from engine.session.writer import SessionFile
-from engine.types import KVGeometry, Part, SegmentId
+from engine.types import CodedSizes, KVGeometry, Part, SegmentId
 
 OnProgress = Callable[[int, int], None]
 """Is given KV bytes done and in all; may raise to stop."""
@@ -38,7 +39,7 @@ def copy_session(source: SessionReader, target: Path, on_progress: OnProgress) -
         ConfigError: `target` exists.
         StorageError: The disk is full or failed.
     """
-    with SessionFile.create(target, source.identity, source.geometry) as copy:
+    with SessionFile.create(target, source.identity, source.geometry, coded=source.coded) as copy:
         return _fill(source, copy, on_progress)
 
 
@@ -65,13 +66,22 @@ def compact_session(path: Path, on_progress: OnProgress) -> tuple[str, ...]:
     with SessionFile.open(path, writable=True) as source:
         require_no_forks(path, bytes.fromhex(source.uuid), source.forks)
         with SessionFile.create(
-            place, source.identity, source.geometry, overwrite=True, is_held=True
+            place,
+            source.identity,
+            source.geometry,
+            coded=source.coded,
+            overwrite=True,
+            is_held=True,
         ) as copy:
             return _fill(source, copy, on_progress)
 
 
 def restart_session(
-    source: SessionFile, identity: Identity, geometry: KVGeometry, notes: Mapping[str, Any]
+    source: SessionFile,
+    identity: Identity,
+    geometry: KVGeometry,
+    notes: Mapping[str, Any],
+    coded: CodedSizes | None = None,
 ) -> None:
     """Put a session with the same ids and spans and without KV in the place of one that is held.
 
@@ -80,6 +90,7 @@ def restart_session(
         identity: What the KV will be computed with.
         geometry: Its shape.
         notes: JSON object.
+        coded: Bytes of a page slice in the identity's codec; None if that is raw.
 
     Raises:
         BaseNeeded: Forks have pages from it.
@@ -87,7 +98,7 @@ def restart_session(
     """
     require_no_forks(source.path, bytes.fromhex(source.uuid), source.forks)
     with SessionFile.create(
-        source.path.resolve(), identity, geometry, overwrite=True, is_held=True
+        source.path.resolve(), identity, geometry, coded=coded, overwrite=True, is_held=True
     ) as fresh:
         fresh.commit(kv_tokens=0, token_ids=source.token_ids, spans=source.spans, notes=notes)
 
@@ -95,7 +106,7 @@ def restart_session(
 def _fill(source: SessionReader, copy: SessionFile, on_progress: OnProgress) -> tuple[str, ...]:
     geometry = source.geometry
     pages = source.kv_tokens // geometry.page_tokens
-    copy.free_space_check(pages * geometry.page_bytes)
+    copy.free_space_check(extents_bytes(geometry, copy.coded, pages * geometry.page_tokens))
     _copy_pages(source, copy, pages, on_progress)
     lost = _copy_attachments(source, copy)
     tail = None
@@ -121,13 +132,13 @@ def _copy_pages(
     on_progress(done, total)
     for segment in range(geometry.num_segments(pages * geometry.page_tokens)):
         count = min(geometry.pages_per_segment, pages - segment * geometry.pages_per_segment)
-        part_of_buffer = buffer[: count * geometry.page_slice_bytes]
         for part in Part:
+            part_of_buffer = buffer[: count * source.page_bytes(SegmentId(segment), part)]
             for layer in range(geometry.num_layers):
                 where = SegmentId(segment), part, layer, 0
                 source.read_pages(*where, count, part_of_buffer)
                 copy.write_pages(*where, part_of_buffer)
-                done += len(part_of_buffer)
+                done += count * geometry.page_slice_bytes
                 on_progress(done, total)
 
 

@@ -30,5 +30,5 @@ def fork_session(base: SessionFile, path: Path, *, num_segments: int) -> None:
     publish.require_free(path, overwrite=False)
     ref = base.as_base(path, num_segments)
     base.commit(kv_tokens=base.kv_tokens, forks=[place_of(path, base.path.parent)])
-    with SessionFile.create(path, base.identity, base.geometry, base=ref) as fork:
+    with SessionFile.create(path, base.identity, base.geometry, coded=base.coded, base=ref) as fork:
         fork.commit(kv_tokens=fork.kv_tokens)

@@ -15,12 +15,16 @@ from typing import Any, Final
 import xxhash
 
 from engine.errors import IdentityMismatch, NotASession
-from engine.types import KVGeometry, Part
+from engine.types import CodedSizes, KVGeometry, Part
 
-FORMAT_VERSION: Final = 2
-"""The newest version that is read and written."""
+FORMAT_VERSION: Final = 3
+"""The newest version that is read and written: of files with coded pages."""
+LINKED_VERSION: Final = 2
+"""Of raw files that refer to another one, or have gone back."""
 PLAIN_VERSION: Final = 1
-"""Of files that refer to no other, and need nothing of what version 2 added."""
+"""Of files that need nothing of what later versions added."""
+RAW: Final = "raw"
+"""The codec of pages that lie as they were computed."""
 BLOCK: Final = 4096
 SUPERBLOCK_COPIES: Final = ((0, 2048), (4096, 6144))
 """Offsets of the two copies of each of the two superblocks; each copy fits one 512-byte sector."""
@@ -49,7 +53,7 @@ class Identity:
     """Fingerprint of the rotary settings."""
     dtype: str
     """Element type the model computes in."""
-    codec: str = "raw"
+    codec: str = RAW
     """Codec of pages at rest on disk."""
 
     def require_same(self, other: Identity) -> None:
@@ -102,9 +106,27 @@ def geometry_from_json(value: Any) -> KVGeometry:
     return KVGeometry(**value)
 
 
-def header_json(identity: Identity, geometry: KVGeometry) -> dict[str, Any]:
+def coded_from_json(value: Any, identity: Identity) -> CodedSizes | None:
+    """The sizes of coded page slices in a header record; None if they are raw.
+
+    Raises:
+        NotASession: They do not go with the codec, or are out of range.
+    """
+    if value is None and identity.codec == RAW:
+        return None
+    if identity.codec == RAW or not isinstance(value, dict) or set(value) != {"keys", "values"}:
+        raise NotASession("the header record has no usable sizes of coded pages")
+    if not all(type(number) is int and 0 < number < 1 << 31 for number in value.values()):
+        raise NotASession("the header record has no usable sizes of coded pages")
+    return CodedSizes(**value)
+
+
+def header_json(
+    identity: Identity, geometry: KVGeometry, coded: CodedSizes | None
+) -> dict[str, Any]:
     """The fields that the first record of a file carries on top of a plain one."""
-    return {"identity": asdict(identity), "geometry": asdict(geometry)}
+    header = {"identity": asdict(identity), "geometry": asdict(geometry)}
+    return header if coded is None else {**header, "coded": asdict(coded)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,31 +192,6 @@ class Superblock:
             raise NotASession("a superblock fails its checksum")
         _, read, write, uuid, generation, offset, length, record_sum, end = _SUPERBLOCK.unpack(body)
         return cls(uuid, generation, RecordRef(offset, length, record_sum), end, read, write)
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentLayout:
-    """Offsets inside a segment extent: `[2 parts][num_layers][pages_per_segment][page slice]`.
-
-    Each `[pages_per_segment][page slice]` block is padded to whole 4,096-byte blocks.
-    """
-
-    geometry: KVGeometry
-
-    @property
-    def slice_stride(self) -> int:
-        """Bytes from one layer's slice to the next layer's."""
-        return align_up(self.geometry.slice_bytes)
-
-    @property
-    def segment_stride(self) -> int:
-        """Bytes a segment extent takes."""
-        return 2 * self.geometry.num_layers * self.slice_stride
-
-    def page_offset(self, part: Part, layer: int, page: int) -> int:
-        """Where a page slice starts; `page` counts from the start of the segment."""
-        slices_before = part * self.geometry.num_layers + layer
-        return slices_before * self.slice_stride + page * self.geometry.page_slice_bytes
 
 
 def page_checksum(

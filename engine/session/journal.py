@@ -12,7 +12,7 @@ from engine.errors import StorageError
 from engine.session.block_file import BlockFile
 from engine.session.format import (
     BLOCK,
-    FORMAT_VERSION,
+    LINKED_VERSION,
     SUPERBLOCK_COPIES,
     RecordRef,
     Superblock,
@@ -86,7 +86,7 @@ class Journal:
         self._barrier()
         # Until the state has followed, file and memory may disagree: an error leaves it at that.
         self._broken = True
-        version = max(state.format_version, FORMAT_VERSION if "rewind" in record.extra else 0)
+        version = max(state.format_version, LINKED_VERSION if "rewind" in record.extra else 0)
         self._write_root(
             Superblock(record.uuid, record.generation, ref, ref.end, version, version), birth
         )

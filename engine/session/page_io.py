@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.errors import PageCorrupt
 from engine.session.block_file import BlockFile
-from engine.session.format import page_checksum
+from engine.session.format import BLOCK, align_up, page_checksum
 from engine.session.lineage import home_of
 from engine.session.state import SessionState
 from engine.types import KVGeometry, Part, SegmentId
@@ -34,13 +34,54 @@ def read_pages(
         PageCorrupt: A slice fails its checksum or lies behind the end of the file.
         StorageError: The device failed.
     """
-    assert len(into) == num_pages * state.geometry.page_slice_bytes
     file, state = home_of(file, state, segment)
-    extent = state.segments.extent(segment)
-    assert extent is not None
-    offset = extent + state.segments.layout.page_offset(part, layer, first_page)
+    layout = state.segments.layout(segment)
+    assert len(into) == num_pages * layout.page_bytes(part)
+    offset = _extent(state, segment) + layout.page_offset(part, layer, first_page)
     got = file.read(into, offset)
     check_pages(file.path, state, segment, part, layer, first_page, into, got)
+
+
+def read_pages_within(
+    file: BlockFile,
+    state: SessionState,
+    segment: SegmentId,
+    part: Part,
+    layer: int,
+    first_page: int,
+    num_pages: int,
+    room: memoryview,
+) -> memoryview:
+    """As `read_pages`, by whole blocks, so that slices which begin anywhere are read directly too.
+
+    Args:
+        file: As for `read_pages`, like all that follow.
+        state: The session.
+        segment: Index of the segment.
+        part: Keys or values.
+        layer: Layer index.
+        first_page: Counted from the start of the segment.
+        num_pages: How many.
+        room: Starts on a block; `layout.room_bytes` of what is read, or more.
+
+    Returns:
+        The slices, somewhere in `room`.
+    """
+    file, state = home_of(file, state, segment)
+    layout = state.segments.layout(segment)
+    begin = layout.page_offset(part, layer, first_page)
+    num_bytes, lead = num_pages * layout.page_bytes(part), begin % BLOCK
+    blocks = room[: align_up(lead + num_bytes)]
+    got = file.read(blocks, _extent(state, segment) + begin - lead)
+    data = blocks[lead : lead + num_bytes]
+    check_pages(file.path, state, segment, part, layer, first_page, data, max(0, got - lead))
+    return data
+
+
+def _extent(state: SessionState, segment: SegmentId) -> int:
+    extent = state.segments.extent(segment)
+    assert extent is not None
+    return extent
 
 
 def check_pages(
@@ -82,7 +123,7 @@ def corrupt_pages(
     got: int,
 ) -> Iterator[tuple[int, bool]]:
     """As `check_pages`, but gives every page that fails, and whether the file ends before it."""
-    size = state.geometry.page_slice_bytes
+    size = state.segments.layout(segment).page_bytes(part)
     pages = slice(first_page, first_page + len(data) // size)
     expected = state.segments.expected(segment, part, layer, pages)
     page_index = segment * state.geometry.pages_per_segment + first_page
@@ -104,7 +145,7 @@ def restore_page(file: BlockFile, state: SessionState, page_index: int, data: me
         file: Has the page itself, rather than its base.
         state: Has its checksums.
         page_index: Counted from the start of the sequence.
-        data: The page at rest, `[num_layers, 2, page slice]`.
+        data: The page as it lies in the file's codec, `[num_layers, 2, page slice]`.
 
     Returns:
         Whether it is as it was; if not, nothing was written.
@@ -113,19 +154,21 @@ def restore_page(file: BlockFile, state: SessionState, page_index: int, data: me
         StorageError: The device failed.
     """
     segment, position = divmod(page_index, state.geometry.pages_per_segment)
-    extent, size = state.segments.extent(segment), state.geometry.page_slice_bytes
-    assert extent is not None
-    slices = []
-    for end, part, layer in tail_places(state.geometry):
-        here = slice(position, position + 1)
-        (expected,) = state.segments.expected(segment, part, layer, here)
-        wanted = data[end - size : end]
-        if page_checksum(wanted, state.uuid, page_index, part, layer) != expected:
-            return False
-        slices.append((extent + state.segments.layout.page_offset(part, layer, position), wanted))
-    found = memoryview(bytearray(size))
+    extent, layout = _extent(state, SegmentId(segment)), state.segments.layout(segment)
+    slices, end = [], 0
+    for layer in range(state.geometry.num_layers):
+        for part in Part:
+            begin, end = end, end + layout.page_bytes(part)
+            here = slice(position, position + 1)
+            (expected,) = state.segments.expected(segment, part, layer, here)
+            wanted = data[begin:end]
+            if page_checksum(wanted, state.uuid, page_index, part, layer) != expected:
+                return False
+            slices.append((extent + layout.page_offset(part, layer, position), wanted))
+    assert end == len(data)
     for offset, wanted in slices:
-        if file.read(found, offset) < size or found != wanted:
+        found = memoryview(bytearray(len(wanted)))
+        if file.read(found, offset) < len(wanted) or found != wanted:
             file.write(wanted, offset)
     file.sync()
     return True

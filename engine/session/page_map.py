@@ -109,18 +109,17 @@ class PageMap:
                 are not checked again.
 
         Returns:
-            `num_pages * page_slice_bytes` bytes that stay valid as long as they are referred to.
+            `num_pages * page_bytes` bytes that stay valid as long as they are referred to.
 
         Raises:
             PageCorrupt: A slice fails its checksum.
             StorageError: The device failed.
         """
-        geometry, mapping = self._state.geometry, self._mapping(slices.segment)
+        mapping = self._mapping(slices.segment)
         self._madvise(*self._blocks(mapping, slices), _POPULATE_READ)
-        begin = self._state.segments.layout.page_offset(
-            slices.part, slices.layer, slices.first_page
-        )
-        size = slices.num_pages * geometry.page_slice_bytes
+        layout = self._state.segments.layout(slices.segment)
+        begin = layout.page_offset(slices.part, slices.layer, slices.first_page)
+        size = slices.num_pages * layout.page_bytes(slices.part)
         data = memoryview(mapping.memory)[begin : begin + size]
         pages = slice(slices.first_page, slices.first_page + slices.num_pages)
         checked = mapping.checked[slices.part, slices.layer, pages]
@@ -147,7 +146,7 @@ class PageMap:
             file, state = home_of(self._file, self._state, segment)
             extent = state.segments.extent(segment)
             assert extent is not None
-            memory = file.map(extent, state.segments.layout.segment_stride)
+            memory = file.map(extent, state.segments.layout(segment).segment_stride)
             address = np.frombuffer(memory, np.uint8).ctypes.data
             shape = (len(Part), geometry.num_layers, geometry.pages_per_segment)
             mapping = _Mapping(file, state, memory, address, np.zeros(shape, np.bool_))
@@ -156,7 +155,8 @@ class PageMap:
 
     def _blocks(self, mapping: _Mapping, slices: PageSlices) -> tuple[int, int]:
         """Address and length of the whole blocks that slices lie in."""
-        layout, size = self._state.segments.layout, self._state.geometry.page_slice_bytes
+        layout = self._state.segments.layout(slices.segment)
+        size = layout.page_bytes(slices.part)
         begin = layout.page_offset(slices.part, slices.layer, slices.first_page)
         end = align_up(begin + slices.num_pages * size)
         begin -= begin % BLOCK

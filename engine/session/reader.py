@@ -22,7 +22,7 @@ from engine.session.format import Identity
 from engine.session.lineage import BaseRef, home_of, place_of
 from engine.session.page_map import PageMap
 from engine.session.state import SessionState
-from engine.types import KVGeometry, Part, SegmentId
+from engine.types import CodedSizes, KVGeometry, Part, SegmentId
 
 
 class SessionReader:
@@ -47,6 +47,15 @@ class SessionReader:
     def geometry(self) -> KVGeometry:
         """The shape of the KV, its pages and segments."""
         return self._state.geometry
+
+    @property
+    def coded(self) -> CodedSizes | None:
+        """Bytes of a page slice in the identity's codec; None if that is raw."""
+        return self._state.coded
+
+    def page_bytes(self, segment: SegmentId, part: Part) -> int:
+        """Bytes of a page slice of a segment in the file: those of the first are raw."""
+        return self._state.segments.layout(segment).page_bytes(part)
 
     @property
     def uuid(self) -> str:
@@ -162,8 +171,8 @@ class SessionReader:
             layer: Layer index.
             first_page: Counted from the start of the segment.
             num_pages: How many; all must be in the file (`has_page`).
-            into: Writable, contiguous, `num_pages * page_slice_bytes` bytes. Starts on a
-                4,096-byte border for direct I/O (`aligned_buffer`). Undefined after an error.
+            into: Writable, contiguous, `num_pages * page_bytes` bytes. Starts on a 4,096-byte
+                border for direct I/O (`aligned_buffer`). Undefined after an error.
 
         Raises:
             PageCorrupt: A slice fails its checksum; names file, page, layer and part.
@@ -171,6 +180,36 @@ class SessionReader:
         """
         page_io.read_pages(
             self._file, self._state, segment, part, layer, first_page, num_pages, into.cast("B")
+        )
+
+    def read_pages_within(
+        self,
+        segment: SegmentId,
+        part: Part,
+        layer: int,
+        first_page: int,
+        num_pages: int,
+        room: memoryview,
+    ) -> memoryview:
+        """As `read_pages`, by whole blocks: for coded slices, which begin anywhere.
+
+        Args:
+            segment: As for `read_pages`, like those that follow.
+            part: Keys or values.
+            layer: Layer index.
+            first_page: Counted from the start of the segment.
+            num_pages: How many.
+            room: Starts on a 4,096-byte border; `room_bytes` of what is read, or more.
+
+        Returns:
+            The slices, somewhere in `room`.
+
+        Raises:
+            PageCorrupt: A slice fails its checksum; names file, page, layer and part.
+            StorageError: The device failed.
+        """
+        return page_io.read_pages_within(
+            self._file, self._state, segment, part, layer, first_page, num_pages, room
         )
 
     def page_map(self) -> PageMap:

@@ -26,7 +26,7 @@ def record_json(
     """Make the object of the commit that follows on a state; what adds nothing has no key."""
     extra: dict[str, Any] = {}
     if not state.generation:
-        extra |= header_json(state.identity, state.geometry)
+        extra |= header_json(state.identity, state.geometry, state.coded)
         if state.base is not None:
             extra["base"] = state.base.ref.to_json()
     if rewind is not None:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import NotASession
-from engine.session.format import SegmentLayout
+from engine.session.layout import SegmentLayout, layout_of
 from engine.session.record import PageRun, no_u64
-from engine.types import KVGeometry, Part
+from engine.types import CodedSizes, KVGeometry, Part
 
 
 @dataclass(slots=True, eq=False)
@@ -33,14 +33,18 @@ class _Segment:
 class SegmentTable:
     """The segments of one session, by their index in the sequence."""
 
-    def __init__(self, geometry: KVGeometry) -> None:
-        self.layout = SegmentLayout(geometry)
+    def __init__(self, geometry: KVGeometry, coded: CodedSizes | None = None) -> None:
+        self._geometry, self._coded = geometry, coded
         self._shape = (geometry.pages_per_segment, 2, geometry.num_layers)
         self._segments: dict[int, _Segment] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._segments)
+
+    def layout(self, segment: int) -> SegmentLayout:
+        """How the segment lies in its extent."""
+        return layout_of(self._geometry, self._coded, segment)
 
     def extent(self, segment: int) -> int | None:
         """Where the segment's extent starts in the file, if it has one."""
@@ -138,7 +142,7 @@ class SegmentTable:
                 sound = (
                     run.segment * per_segment + run.first_page == first_page
                     and 0 < run.num_pages <= per_segment - run.first_page
-                    and run.extent_offset + self.layout.segment_stride <= file_end
+                    and run.extent_offset + self.layout(run.segment).segment_stride <= file_end
                     and self.extent(run.segment) in (None, run.extent_offset)
                 )
                 if not sound:

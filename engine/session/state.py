@@ -18,16 +18,18 @@ from engine.session.attachments import Attachment, attachments_of
 from engine.session.format import (
     DATA_START,
     FORMAT_VERSION,
+    LINKED_VERSION,
     PLAIN_VERSION,
     Identity,
     RecordRef,
+    coded_from_json,
     geometry_from_json,
     identity_from_json,
 )
 from engine.session.lineage import Base
 from engine.session.record import Record, Rewind, Tail, no_u32
 from engine.session.segments import SegmentTable
-from engine.types import KVGeometry
+from engine.types import CodedSizes, KVGeometry
 
 
 def _joined(pieces: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
@@ -41,6 +43,8 @@ class SessionState:
     uuid: bytes
     identity: Identity
     geometry: KVGeometry
+    coded: CodedSizes | None = None
+    """Bytes of a coded page slice; None: pages are raw."""
     segments: SegmentTable = field(init=False)
     generation: int = 0
     head: RecordRef | None = None
@@ -63,7 +67,7 @@ class SessionState:
     """Where files were made that have their first segments from this one."""
 
     def __post_init__(self) -> None:
-        self.segments = SegmentTable(self.geometry)
+        self.segments = SegmentTable(self.geometry, self.coded)
         if self.base is not None:
             self._inherit(self.base)
         self.token_ids.setflags(write=False)
@@ -79,7 +83,9 @@ class SessionState:
     @property
     def format_version(self) -> int:
         """The version that a reader must know."""
-        return FORMAT_VERSION if self.base is not None or self.was_rewound else PLAIN_VERSION
+        if self.coded is not None:
+            return FORMAT_VERSION
+        return LINKED_VERSION if self.base is not None or self.was_rewound else PLAIN_VERSION
 
     def all_attachments(self) -> list[Attachment]:
         """Those of a fork's base first, for later ones take the place of earlier ones."""
@@ -102,11 +108,16 @@ class SessionState:
         first = records[0][0]
         identity = identity_from_json(first.extra.get("identity"))
         geometry = geometry_from_json(first.extra.get("geometry"))
+        coded = coded_from_json(first.extra.get("coded"), identity)
         if base is not None:
             shared = base.ref.num_segments * geometry.segment_tokens
-            if base.state.geometry != geometry or shared > base.state.kv_tokens:
+            there = base.state
+            is_same = (there.geometry, there.identity.codec, there.coded) == (
+                geometry, identity.codec, coded,
+            )  # fmt: skip
+            if not is_same or shared > there.kv_tokens:
                 raise NotASession("the base has not what the header record says")
-        state = cls(first.uuid, identity, geometry, base=base)
+        state = cls(first.uuid, identity, geometry, coded, base=base)
         state.apply(records)
         return state
 

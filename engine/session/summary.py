@@ -12,8 +12,9 @@ from typing import Any
 
 from engine.session.block_file import Access
 from engine.session.format import Identity
+from engine.session.layout import pages_bytes
 from engine.session.recovery import recovered
-from engine.types import KVGeometry
+from engine.types import CodedSizes, KVGeometry
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class SessionSummary:
     """What was damaged and what is lost, in one line; empty for a sound file."""
     base: Path | None = None
     """The session that a fork has its first segments from."""
+    coded: CodedSizes | None = None
+    """Bytes of a page slice in the identity's codec; None if that is raw."""
     base_tokens: int = 0
     """Leading tokens whose KV lies there."""
 
@@ -62,6 +65,7 @@ def describe(path: Path) -> SessionSummary:
             uuid=state.uuid.hex(),
             identity=state.identity,
             geometry=state.geometry,
+            coded=state.coded,
             generation=state.generation,
             tokens=len(state.token_ids),
             kv_tokens=state.kv_tokens,
@@ -69,7 +73,7 @@ def describe(path: Path) -> SessionSummary:
             spans=len(state.spans),
             file_bytes=file.size(),
             allocated_bytes=file.allocated(),
-            kv_bytes=state.geometry.num_pages(state.kv_tokens) * state.geometry.page_bytes,
+            kv_bytes=pages_bytes(state.geometry, state.coded, state.kv_tokens),
             notes=state.notes,
             recovered=found.summary,
             base=None if base is None else base.file.path,

@@ -16,7 +16,8 @@ from pathlib import Path
 from engine.errors import AttachmentCorrupt, PageCorrupt, StorageError
 from engine.session.attachments import Attachment, read_attachment
 from engine.session.block_file import Access, BlockFile
-from engine.session.format import aligned_buffer
+from engine.session.format import BLOCK, align_up, aligned_buffer
+from engine.session.layout import SegmentLayout, pages_bytes, room_bytes
 from engine.session.lineage import home_of
 from engine.session.page_io import corrupt, corrupt_pages, read_pages, read_tail
 from engine.session.recovery import recovered
@@ -82,7 +83,7 @@ def verify(path: Path, on_progress: Callable[[int, int], None]) -> Verified:
             faults.append(Fault(f"{path}: {found.lost}"))
         state, geometry = found.state, found.state.geometry
         pages = geometry.num_pages(state.kv_tokens)
-        total = pages * geometry.page_bytes
+        total = pages_bytes(geometry, state.coded, state.kv_tokens)
         done = 0
         on_progress(done, total)
         for num_bytes, found_faults in _check_all(file, state):
@@ -98,11 +99,12 @@ def verify(path: Path, on_progress: Callable[[int, int], None]) -> Verified:
 
 def _check_all(file: BlockFile, state: SessionState) -> Iterator[tuple[int, list[Fault]]]:
     """Bytes and faults of each extent, in order; reads run ahead of whoever takes them."""
-    longest = max(1, READ_BYTES // state.segments.layout.slice_stride)
+    stride = SegmentLayout(state.geometry).slice_stride(Part.KEYS)  # none is longer
+    longest = max(1, READ_BYTES // stride)
     buffers: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
     slices = min(longest, len(Part) * state.geometry.num_layers)
     for _ in range(READERS):
-        buffers.put(aligned_buffer(slices * state.segments.layout.slice_stride))
+        buffers.put(aligned_buffer(room_bytes(slices * stride)))
 
     def check(extent: _Extent) -> tuple[int, list[Fault]]:
         buffer = buffers.get()
@@ -138,32 +140,39 @@ def _extents(state: SessionState, longest: int) -> Iterator[_Extent]:
 def _check(
     file: BlockFile, state: SessionState, extent: _Extent, buffer: memoryview
 ) -> tuple[int, list[Fault]]:
-    geometry, stride = state.geometry, state.segments.layout.slice_stride
+    geometry, layout = state.geometry, state.segments.layout(extent.segment)
     first_page = extent.segment * geometry.pages_per_segment
     num_pages = min(geometry.pages_per_segment, state.committed_pages - first_page)
-    num_bytes = num_pages * geometry.page_slice_bytes
     home, there = home_of(file, state, extent.segment)
     offset = there.segments.extent(extent.segment)
     assert offset is not None
-    into = buffer[: extent.count * stride]
+    places = [
+        (
+            Part((extent.first + at) // geometry.num_layers),
+            (extent.first + at) % geometry.num_layers,
+        )
+        for at in range(extent.count)
+    ]
+    begins = [layout.page_offset(part, layer, 0) for part, layer in places]
+    num_bytes = sum(num_pages * layout.page_bytes(part) for part, _ in places)
+    lead, end = begins[0] % BLOCK, begins[-1] + layout.slice_stride(places[-1][0])
+    first = begins[0] - lead
+    into = buffer[: align_up(end - first)]
     faults: list[Fault] = []
-    places = [divmod(extent.first + at, geometry.num_layers) for at in range(extent.count)]
     try:
-        got = home.read(into, offset + extent.first * stride)
+        got = home.read(into, offset + first)
     except StorageError:
-        for half, layer in places:
-            faults += _check_one_by_one(
-                file, state, extent.segment, Part(half), layer, num_pages, buffer
-            )
-        return extent.count * num_bytes, faults
-    for at, (half, layer) in enumerate(places):
-        data, begin = into[at * stride : at * stride + num_bytes], at * stride
+        for part, layer in places:
+            faults += _check_one_by_one(file, state, extent.segment, part, layer, num_pages, buffer)
+        return num_bytes, faults
+    for (part, layer), at in zip(places, begins, strict=True):
+        data = into[at - first : at - first + num_pages * layout.page_bytes(part)]
         for page, is_cut in corrupt_pages(
-            there, extent.segment, Part(half), layer, 0, data, got - begin
+            there, extent.segment, part, layer, 0, data, got - (at - first)
         ):
-            error = corrupt(home.path, f"page {page}", Part(half), layer, cut=is_cut)
-            faults.append(Fault(error.message, page, Part(half), layer))
-    return extent.count * num_bytes, faults
+            error = corrupt(home.path, f"page {page}", part, layer, cut=is_cut)
+            faults.append(Fault(error.message, page, part, layer))
+    return num_bytes, faults
 
 
 def _check_one_by_one(
@@ -176,7 +185,8 @@ def _check_one_by_one(
     buffer: memoryview,
 ) -> Iterator[Fault]:
     """The device failed somewhere in an extent: every page slice is read by itself."""
-    size, first = state.geometry.page_slice_bytes, segment * state.geometry.pages_per_segment
+    size = state.segments.layout(segment).page_bytes(part)
+    first = segment * state.geometry.pages_per_segment
     for page in range(num_pages):
         try:
             read_pages(file, state, segment, part, layer, page, 1, buffer[:size])

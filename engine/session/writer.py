@@ -18,13 +18,14 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import UnsupportedVersion
+from engine.errors import IdentityMismatch, UnsupportedVersion
 from engine.session import publish
 from engine.session.attachments import Attachment, attachment_checksum
 from engine.session.block_file import Access, BlockFile, storage_error
 from engine.session.format import (
     DATA_START,
     FORMAT_VERSION,
+    RAW,
     Identity,
     align_up,
     aligned_buffer,
@@ -39,7 +40,7 @@ from engine.session.record_json import record_json
 from engine.session.recovery import Recovery, open_base, recover
 from engine.session.removal import require_replaceable
 from engine.session.state import SessionState
-from engine.types import KVGeometry, Part, SegmentId
+from engine.types import CodedSizes, KVGeometry, Part, SegmentId
 
 
 class SessionFile(SessionReader):
@@ -69,6 +70,7 @@ class SessionFile(SessionReader):
         identity: Identity,
         geometry: KVGeometry,
         *,
+        coded: CodedSizes | None = None,
         overwrite: bool = False,
         is_held: bool = False,
         base: BaseRef | None = None,
@@ -79,6 +81,7 @@ class SessionFile(SessionReader):
             path: The final name.
             identity: What the KV is computed with.
             geometry: The shape of the KV.
+            coded: Bytes of a page slice in the identity's codec; None if that is raw.
             overwrite: Whether the first commit may replace a session file at `path`.
             is_held: Whether the caller holds that file open, alone, and knows of its forks.
             base: The session that this one has its first segments from; it begins with all that
@@ -86,11 +89,13 @@ class SessionFile(SessionReader):
 
         Raises:
             ConfigError: `path` exists and may not be replaced.
+            IdentityMismatch: The base's pages are coded in another way.
             SessionLocked: The file to be replaced is in use.
             BaseNeeded: Forks have pages from the file to be replaced.
             BaseMissing: The base is not there.
             StorageError: The folder is missing, read-only or full.
         """
+        assert (coded is None) == (identity.codec == RAW)
         if overwrite and not is_held:
             require_replaceable(path)
         birth = publish.begin(path, overwrite=overwrite, is_held=is_held)
@@ -101,11 +106,13 @@ class SessionFile(SessionReader):
             raise
         try:
             there = None if base is None else open_base(path, base)
+            if there is not None:
+                _require_same_codec(there.state, identity, coded)
         except BaseException:
             file.close()
             birth.abandon()
             raise
-        state = SessionState(uuid4().bytes, identity, geometry, base=there)
+        state = SessionState(uuid4().bytes, identity, geometry, coded, base=there)
         return cls(file, state, data_end=DATA_START, birth=birth)
 
     @classmethod
@@ -143,8 +150,16 @@ class SessionFile(SessionReader):
         return cls(file, found.state, data_end=found.append_at, recovered=found.summary)
 
     @classmethod
-    def spill(cls, folder: Path, geometry: KVGeometry) -> Self:
+    def spill(
+        cls, folder: Path, geometry: KVGeometry, coded: CodedSizes | None = None, codec: str = RAW
+    ) -> Self:
         """A file without a name that holds pages until it is closed; it cannot be committed.
+
+        Args:
+            folder: Where it lies.
+            geometry: The shape of the KV.
+            coded: Bytes of a page slice in the codec; None if that is raw.
+            codec: Of its pages.
 
         Raises:
             StorageError: The folder is missing, read-only or full.
@@ -155,7 +170,8 @@ class SessionFile(SessionReader):
         except OSError as error:
             raise storage_error(folder, error) from error
         file = BlockFile(folder, fd, Access.WRITE)
-        state = SessionState(uuid4().bytes, Identity("", "", "", "", "", ""), geometry)
+        identity = Identity("", "", "", "", "", "", codec)
+        state = SessionState(uuid4().bytes, identity, geometry, coded)
         return cls(file, state, data_end=DATA_START)
 
     def write_pages(
@@ -171,20 +187,23 @@ class SessionFile(SessionReader):
             part: Keys or values.
             layer: Layer index.
             first_page: Counted from the start of the segment.
-            data: Contiguous whole page slices. Starts on a 4,096-byte border for direct I/O.
+            data: Contiguous whole page slices, in the file's codec where the segment is coded.
+                Starts on a 4,096-byte border for direct I/O.
 
         Raises:
             StorageError: The disk is full or failed. These slices must be written again; nothing
                 else is affected.
         """
         geometry, data = self.geometry, data.cast("B")
-        size = geometry.page_slice_bytes
+        segments = self._state.segments
+        layout = segments.layout(segment)
+        size = layout.page_bytes(part)
         count, rest = divmod(len(data), size)
         page_index = segment * geometry.pages_per_segment + first_page
         assert rest == 0 and 0 < count <= geometry.pages_per_segment - first_page
         assert page_index >= self._state.committed_pages, "committed pages never change"
-        segments, pages = self._state.segments, slice(first_page, first_page + count)
-        offset = self._extent(segment) + segments.layout.page_offset(part, layer, first_page)
+        pages = slice(first_page, first_page + count)
+        offset = self._extent(segment) + layout.page_offset(part, layer, first_page)
         segments.forget(segment, part, layer, pages)
         checksums = [
             page_checksum(
@@ -200,7 +219,7 @@ class SessionFile(SessionReader):
 
         Args:
             page_index: Counted from the start of the sequence; not one of the base's.
-            data: The page at rest, `[num_layers, 2, page slice]`.
+            data: The page as it lies in the file's codec, `[num_layers, 2, page slice]`.
 
         Returns:
             Whether it is as it was; if not, nothing was written.
@@ -323,6 +342,15 @@ class SessionFile(SessionReader):
         with self._placing:
             offset = segments.extent(segment)
             if offset is None:
-                offset = self._journal.allocate(segments.layout.segment_stride)
+                offset = self._journal.allocate(segments.layout(segment).segment_stride)
                 segments.place(segment, offset)
             return offset
+
+
+def _require_same_codec(base: SessionState, identity: Identity, coded: CodedSizes | None) -> None:
+    if (base.identity.codec, base.coded) != (identity.codec, coded):
+        raise IdentityMismatch(
+            f"the pages of a base are coded as {base.identity.codec!r}, those of a fork of it "
+            f"cannot be coded as {identity.codec!r}",
+            "Give the fork the codec of its base.",
+        )

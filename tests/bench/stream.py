@@ -109,7 +109,7 @@ def place(file: SessionFile, half: Part, layer: int, segment: int) -> int:
     segments = file._state.segments
     extent = segments.extent(segment)
     assert extent is not None
-    return extent + segments.layout.page_offset(half, layer, 0)
+    return extent + segments.layout(segment).page_offset(half, layer, 0)
 
 
 def transfer_of(file: SessionFile, shape: Shape) -> Transfer:

@@ -50,8 +50,8 @@ def offset_of(file: SessionFile, page: int, part: Part, layer: int) -> int:
     """Where a byte in the middle of a page slice lies in the file."""
     segment, index = divmod(page, SEGMENT // PAGE)
     extent = file._state.segments.extent(segment)
-    layout = file._state.segments.layout
-    return extent + layout.page_offset(part, layer, index) + file.geometry.page_slice_bytes // 2
+    layout = file._state.segments.layout(segment)
+    return extent + layout.page_offset(part, layer, index) + layout.page_bytes(part) // 2
 
 
 # -- bytes that changed --------------------------------------------------------------------

@@ -18,16 +18,22 @@ from session_faults import losing_power
 
 from engine.errors import NotASession
 from engine.session import SessionFile
+from engine.types import CodedSizes
 
 
 @pytest.mark.parametrize("garbage", [False, True], ids=["torn", "garbage"])
+@pytest.mark.parametrize("coded", [None, kit.CODED], ids=["raw", "coded"])
 @pytest.mark.parametrize("seed", range(4))
 def test_power_loss_at_any_write_opens_the_last_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, garbage: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    coded: CodedSizes | None,
+    garbage: bool,
 ) -> None:
     """Torn at sector granularity, reordered between barriers, at every point of six commits."""
     rng = random.Random(seed)
-    path = kit.make(tmp_path / "s.kv", 5)
+    path = kit.make(tmp_path / "s.kv", 5, coded=coded)
     steps = [rng.choice((1, 2, 3, 4, 9, 20)) for _ in range(6)]
     commits = [partial(kit.advance, tokens=tokens) for tokens in steps]
     for file in losing_power(path, monkeypatch, rng, commits, garbage=garbage):

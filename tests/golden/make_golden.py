@@ -1,4 +1,5 @@
-"""Writes the files that every later kvcli must still read, `session_v1.kv` and a fork of it.
+"""Writes the files that every later kvcli must still read, `session_v1.kv`, a fork
+of it and a coded one.
 
 Run it only to add a file for a new format version: the old ones are frozen. They are made in a
 folder of their own, for a fork names where its base is.
@@ -21,6 +22,7 @@ from engine.session import SessionFile
 from engine.session.lineage import BaseRef
 
 UUID_V1 = UUID("6b766369-6c69-4731-8000-000000000001")
+UUID_V3 = UUID("6b766369-6c69-4733-8000-000000000003")
 UUID_V2 = UUID("6b766369-6c69-4732-8000-000000000002")
 
 
@@ -60,7 +62,20 @@ def make_fork(base: Path, path: Path) -> None:
         )  # fmt: skip
 
 
+def make_coded(path: Path) -> None:
+    """A raw segment, a coded one, a coded one that is not full, and a tail."""
+    with (
+        patch("engine.session.writer.uuid4", return_value=UUID_V3),
+        kit.new(path, kit.SMALL, kit.CODED) as file,
+    ):
+        for page in range(9):
+            kit.write_page(file, page)
+        file.commit(token_ids=range(40), kv_tokens=37, notes={"state": "coded"},
+                    tail=kit.page(kit.SMALL, 9, 1).data)  # fmt: skip
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     make(folder / "session_v1.kv")
     make_fork(folder / "session_v1.kv", folder / "session_v2.kv")
+    make_coded(folder / "session_v3.kv")

@@ -12,6 +12,7 @@ from engine.session import SessionFile, describe, verify
 
 GOLDEN = Path(__file__).with_name("session_v1.kv")
 FORK = Path(__file__).with_name("session_v2.kv")
+CODED = Path(__file__).with_name("session_v3.kv")
 
 
 def test_version_1_still_reads() -> None:
@@ -46,7 +47,20 @@ def test_version_2_still_reads() -> None:
     assert describe(FORK).base == GOLDEN.resolve()
 
 
-def test_todays_writer_writes_both_versions_byte_for_byte(tmp_path: Path) -> None:
+def test_version_3_still_reads() -> None:
+    with SessionFile.open(CODED, writable=False) as file:
+        assert (file.identity, file.geometry) == (kit.CODED_IDENTITY, kit.SMALL)
+        assert (file.uuid, file.coded) == ("6b7663696c6947338000000000000003", kit.CODED)
+        assert (file.generation, file.kv_tokens, file.tail_tokens, file.recovered) == (1, 37, 1, "")
+        assert file.token_ids.tolist() == list(range(40))
+        assert file.notes == {"state": "coded"}
+        for page in range(9):
+            assert np.array_equal(kit.read_page(file, page), kit.stored(file, page))
+        assert np.array_equal(kit.read_tail(file), kit.page(kit.SMALL, 9, 1))
+    assert verify(CODED, lambda done, total: None).faults == ()
+
+
+def test_todays_writer_writes_all_versions_byte_for_byte(tmp_path: Path) -> None:
     """A change of the bytes is a change of the format: it needs a new version and a new file."""
     spec = importlib.util.spec_from_file_location(
         "make_golden", Path(__file__).with_name("make_golden.py")
@@ -54,8 +68,10 @@ def test_todays_writer_writes_both_versions_byte_for_byte(tmp_path: Path) -> Non
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    base, fork = tmp_path / GOLDEN.name, tmp_path / FORK.name
+    base, fork, coded = (tmp_path / path.name for path in (GOLDEN, FORK, CODED))
     module.make(base)
     module.make_fork(base, fork)
     assert base.read_bytes() == GOLDEN.read_bytes()
     assert fork.read_bytes() == FORK.read_bytes()
+    module.make_coded(coded)
+    assert coded.read_bytes() == CODED.read_bytes()

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from numpy.typing import NDArray
 
 from engine.session import SessionFile, describe, replace_contents, verify
-from engine.types import KVGeometry
+from engine.types import CodedSizes, KVGeometry
 
 PAGES = 14
 """Pages that the machine plays with: three segments and a half."""
@@ -32,12 +32,13 @@ class SessionMachine(RuleBasedStateMachine):
     """`pages` is what the file must hold now, `saved` what it must hold after a crash."""
 
     geometry: KVGeometry = kit.SMALL
+    coded: CodedSizes | None = None
 
     @initialize()
     def create(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.path = self.folder / "s.kv"
-        self.file = SessionFile.create(self.path, kit.IDENTITY, self.geometry)
+        self.file = kit.new(self.path, self.geometry, self.coded)
         self.pages: dict[int, Page] = {}
         self.ids: list[int] = []
         self.spans: list[dict[str, int]] = []
@@ -56,7 +57,7 @@ class SessionMachine(RuleBasedStateMachine):
             return
         self.salt += 1
         kit.write_page(self.file, index, self.salt)
-        self.pages[index] = kit.page(self.geometry, index, self.salt)
+        self.pages[index] = kit.stored(self.file, index, self.salt)
 
     @rule()
     def write_next(self) -> None:
@@ -154,8 +155,16 @@ class SessionMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+class CodedSessionMachine(SessionMachine):
+    """The same with slices that begin anywhere."""
+
+    coded = kit.CODED
+
+
 TestSession = SessionMachine.TestCase
 TestSession.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestCodedSession = CodedSessionMachine.TestCase
+TestCodedSession.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
 
 
 def test_the_machine_notices_a_wrong_page(monkeypatch: pytest.MonkeyPatch) -> None:

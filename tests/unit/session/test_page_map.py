@@ -26,7 +26,7 @@ def slices(page: int, geometry: KVGeometry, part: Part, layer: int, count: int =
 def offset_of(file: SessionFile, wanted: PageSlices) -> int:
     extent = file._state.segments.extent(wanted.segment)
     assert extent is not None
-    layout = file._state.segments.layout
+    layout = file._state.segments.layout(wanted.segment)
     return extent + layout.page_offset(wanted.part, wanted.layer, wanted.first_page)
 
 

@@ -11,7 +11,7 @@ import session_kit as kit
 from session_faults import flip, opened, overwrite
 
 from engine.errors import NotASession, PageCorrupt, SessionError
-from engine.session import SessionFile, describe, verify
+from engine.session import SessionFile, describe, pages_bytes, verify
 from engine.session.block_file import Access, BlockFile
 from engine.session.format import (
     SUPERBLOCK_BYTES,
@@ -19,15 +19,22 @@ from engine.session.format import (
 )
 from engine.session.record import decode
 from engine.session.recovery import recover
-from engine.types import Part, SegmentId
+from engine.types import CodedSizes, Part, SegmentId
 
 COMMITS = (6, 21, 3, 1)
 """The last two share a page: both tail slots are in use and the last tail page holds 3 tokens."""
 
 
+@pytest.fixture(params=[None, kit.CODED], ids=["raw", "coded"])
+def coded(request: pytest.FixtureRequest) -> CodedSizes | None:
+    found = request.param
+    assert found is None or isinstance(found, CodedSizes)
+    return found
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return kit.make(tmp_path / "s.kv", *COMMITS)
+def path(tmp_path: Path, coded: CodedSizes | None) -> Path:
+    return kit.make(tmp_path / "s.kv", *COMMITS, coded=coded)
 
 
 def kill_superblock(path: Path, generation: int) -> None:
@@ -40,10 +47,11 @@ def faults(path: Path) -> list[str]:
     return [fault.message for fault in verify(path, lambda done, total: None).faults]
 
 
-def test_a_sound_file_has_no_faults(path: Path) -> None:
+def test_a_sound_file_has_no_faults(path: Path, coded: CodedSizes | None) -> None:
     progress: list[tuple[int, int]] = []
     assert verify(path, lambda done, total: progress.append((done, total))).faults == ()
-    total = kit.SMALL.num_pages(sum(COMMITS)) * kit.SMALL.page_bytes
+    total = pages_bytes(kit.SMALL, coded, sum(COMMITS))
+    assert coded is not None or total == kit.SMALL.num_pages(sum(COMMITS)) * kit.SMALL.page_bytes
     assert progress[0] == (0, total)
     assert progress[-1] == (total, total)
     assert progress == sorted(progress)
@@ -153,7 +161,7 @@ def test_a_flipped_bit_in_a_page_names_page_layer_and_part(path: Path, part: Par
     state = opened(path).state
     extent = state.segments.extent(1)
     assert extent is not None
-    flip(path, extent + state.segments.layout.page_offset(part, 1, 2) + 5)
+    flip(path, extent + state.segments.layout(1).page_offset(part, 1, 2) + 5)
     where = f"{path}: page 6, layer 1, {part.name.lower()}: fails its checksum"
     with SessionFile.open(path, writable=False) as file, pytest.raises(PageCorrupt) as caught:
         kit.check(file)
@@ -199,12 +207,14 @@ def test_swapped_slices_are_not_served(tmp_path: Path) -> None:
     assert len({checksum for row in every for checksum in row}) == 16
 
 
-def test_a_file_of_another_session_is_not_mixed_in(tmp_path: Path, path: Path) -> None:
+def test_a_file_of_another_session_is_not_mixed_in(
+    tmp_path: Path, path: Path, coded: CodedSizes | None
+) -> None:
     """Same tokens, same pages, another session: its bytes fail here."""
-    other = kit.make(tmp_path / "other.kv", *COMMITS)
+    other = kit.make(tmp_path / "other.kv", *COMMITS, coded=coded)
     extent = opened(path).state.segments.extent(0)
     assert extent is not None
-    end = extent + opened(path).state.segments.layout.segment_stride
+    end = extent + opened(path).state.segments.layout(0).segment_stride
     assert path.read_bytes()[extent:end] == other.read_bytes()[extent:end]
     overwrite(path, 8192, other.read_bytes()[8192:])
     with pytest.raises(NotASession):
@@ -272,14 +282,16 @@ def test_a_flipped_bit_in_the_version_is_damage_not_a_version(path: Path) -> Non
         kit.check(file)
 
 
-def test_describe_tells_what_is_stored(path: Path, tmp_path: Path) -> None:
+def test_describe_tells_what_is_stored(
+    path: Path, tmp_path: Path, coded: CodedSizes | None
+) -> None:
     summary = describe(path)
     assert (summary.tokens, summary.kv_tokens, summary.generation) == (31, 31, 4)
     assert (summary.segments, summary.spans, summary.notes) == (2, 4, {"end": 31})
-    assert summary.identity == kit.IDENTITY
+    assert summary.identity == (kit.IDENTITY if coded is None else kit.CODED_IDENTITY)
     assert summary.geometry == kit.SMALL
     assert summary.file_bytes == path.stat().st_size
-    assert summary.kv_bytes == 8 * kit.SMALL.page_bytes
+    assert summary.kv_bytes == pages_bytes(kit.SMALL, coded, 31)
     assert summary.recovered == ""
     copy = tmp_path / "copy.kv"
     shutil.copyfile(path, copy)

@@ -28,13 +28,13 @@ def rewrite_root(path: Path, root: Superblock) -> None:
 
 
 def test_a_newer_format_is_refused_by_name(path: Path) -> None:
-    rewrite_root(path, replace(opened(path).root, read_version=3, write_version=3))
-    with pytest.raises(UnsupportedVersion, match=r"session format 3; this kvcli reads format 2"):
+    rewrite_root(path, replace(opened(path).root, read_version=4, write_version=4))
+    with pytest.raises(UnsupportedVersion, match=r"session format 4; this kvcli reads format 3"):
         SessionFile.open(path, writable=False)
 
 
 def test_a_format_that_is_newer_for_writers_only_is_read_only(path: Path) -> None:
-    rewrite_root(path, replace(opened(path).root, write_version=3))
+    rewrite_root(path, replace(opened(path).root, write_version=4))
     with SessionFile.open(path, writable=False) as file:
         kit.check(file)
     with pytest.raises(UnsupportedVersion, match="can only read it"):

@@ -18,9 +18,9 @@ COMMITS = (6, 21, 3, 31)
 """Sixty-one tokens: fifteen full pages in four segments, and a tail page of one token."""
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return kit.make(tmp_path / "s.kv", *COMMITS)
+@pytest.fixture(params=[None, kit.CODED], ids=["raw", "coded"])
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return kit.make(tmp_path / "s.kv", *COMMITS, coded=request.param)
 
 
 def places(faults: tuple[Fault, ...]) -> list[tuple[int | None, Part | None, int | None]]:
@@ -32,7 +32,7 @@ def offset_of(path: Path, page: int, part: Part, layer: int) -> int:
     segment, position = divmod(page, kit.SMALL.pages_per_segment)
     extent = segments.extent(segment)
     assert extent is not None
-    return extent + segments.layout.page_offset(part, layer, position)
+    return extent + segments.layout(segment).page_offset(part, layer, position)
 
 
 @pytest.mark.parametrize("read_bytes", [1, 4 << 20])
