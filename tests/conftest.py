@@ -11,6 +11,19 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what needs a GPU where there is none, or where kernels are interpreted."""
+    wanting = [item for item in items if item.get_closest_marker("gpu")]
+    if not wanting:
+        return
+    import torch
+
+    if torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0":
+        return
+    for item in wanting:
+        item.add_marker(pytest.mark.skip(reason="needs a GPU: tests/gpu.sh"))
+
+
 @pytest.fixture(autouse=True)
 def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Point every user directory at a temporary one; the model cache alone is shared."""

@@ -41,11 +41,13 @@ def one_thread() -> Iterator[None]:
 
 
 @cache
-def tiny(architecture: str = "llama", dtype: str = "float32") -> LoadedModel:
+def tiny(architecture: str = "llama", dtype: str = "float32", device: str = "cpu") -> LoadedModel:
     """A loaded tiny model; the same object for all tests, which only read it."""
     with tempfile.TemporaryDirectory() as folder:
         path = make_tiny_model(Path(folder) / architecture, architecture, dtype=dtype)
-        return load_model(path, page_tokens=PAGE, segment_tokens=SEGMENT, self_check=False)
+        return load_model(
+            path, device=device, page_tokens=PAGE, segment_tokens=SEGMENT, self_check=False
+        )
 
 
 def text(num_tokens: int, seed: int = 1) -> list[int]:

@@ -32,8 +32,8 @@ def forward_seconds(model: LoadedModel, num_tokens: int, step: int) -> float:
     for first in range(0, num_tokens, step):
         count = min(step, num_tokens - first)
         model.model(
-            input_ids=torch.full((1, count), 100),
-            position_ids=torch.arange(first, first + count)[None],
+            input_ids=torch.full((1, count), 100, device=model.device),
+            position_ids=torch.arange(first, first + count, device=model.device)[None],
             use_cache=False,
             logits_to_keep=1,
             kv_context=NoAttention(),
