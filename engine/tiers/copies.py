@@ -7,10 +7,13 @@ direction, since a link carries both at once. Where the device is the CPU, a cop
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from engine.tiers.cuda_runtime import copy_lines, find_runtime, lines_of
 
 
 class Point(Protocol):
@@ -102,7 +105,8 @@ class InlineCopies:
 class CudaCopies:
     """Copies on a CUDA stream of their own.
 
-    They run beside compute only if the side in RAM is page-locked and contiguous; else calls block.
+    They run beside compute only if the side in RAM is page-locked. Pages of neighbouring slots are
+    one copy of lines; without NVIDIA's bindings they are one copy each.
 
     Args:
         device: The CUDA device.
@@ -113,6 +117,7 @@ class CudaCopies:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._runtime = find_runtime()
 
     def compute_point(self) -> Point:
         """An event on the stream that compute uses now."""
@@ -127,15 +132,13 @@ class CudaCopies:
 
     def copy(self, target: Tensor, source: Tensor) -> None:
         """Queue a copy; memory of either side on the device is kept until it is done."""
-        with torch.cuda.stream(self._stream):
-            if source.is_cuda or source.is_contiguous():
-                target.copy_(source, non_blocking=True)
-            else:  # pages of neighbouring slots: one by one each is contiguous
-                for into, page in zip(target, source, strict=True):
-                    into.copy_(page, non_blocking=True)
         for side in (target, source):
             if side.is_cuda:
                 side.record_stream(self._stream)
+        with torch.cuda.stream(self._stream):
+            if source.is_cuda:
+                source = source.contiguous()  # by a kernel: copies take whole lines
+            queue_copy(self._runtime, target, source, self._stream.cuda_stream)
 
     def send_up(self, memory: SharedMemory, part: Tensor) -> None:
         """Queue it on the stream."""
@@ -155,6 +158,26 @@ class CudaCopies:
     def drain(self) -> None:
         """Wait for the stream."""
         self._stream.synchronize()
+
+
+def queue_copy(runtime: ModuleType | None, target: Tensor, source: Tensor, stream: int) -> None:
+    """Queue a copy on the current stream in as few pieces as there is a call for.
+
+    Args:
+        runtime: NVIDIA's bindings, if there are any.
+        target: On one side.
+        source: On the other; the side on the device is contiguous.
+        stream: Handle of the current stream.
+    """
+    in_ram = target if source.is_cuda else source
+    lines = lines_of(in_ram)
+    if lines is not None and lines.count == 1:
+        target.copy_(source, non_blocking=True)
+    elif lines is not None and runtime is not None:
+        copy_lines(runtime, target, source, lines, stream)
+    else:
+        for into, piece in zip(target, source, strict=True):
+            queue_copy(runtime, into, piece, stream)
 
 
 def copy_streams(device: torch.device) -> tuple[CopyStream, CopyStream]:

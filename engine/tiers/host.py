@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.tiers.copies import CopyStream, SharedMemory
+from engine.tiers.cuda_runtime import page_locked
 from engine.types import KVGeometry, Part, SlotId
 
 BLOCK: Final = 4096
@@ -99,7 +100,13 @@ class HostTier:
 
 
 def block_aligned(num_bytes: int, *, pinned: bool) -> Tensor:
-    """Give uninitialised bytes that begin on a disk block, page-locked if asked for."""
-    memory = torch.empty(num_bytes + BLOCK, dtype=torch.uint8, pin_memory=pinned)
+    """Give uninitialised bytes that begin on a disk block, page-locked if asked for.
+
+    Raises:
+        ConfigError: The system does not lock so much.
+    """
+    if pinned:
+        return page_locked(num_bytes)
+    memory = torch.empty(num_bytes + BLOCK, dtype=torch.uint8)
     first = -memory.data_ptr() % BLOCK
     return memory[first : first + num_bytes]

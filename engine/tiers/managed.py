@@ -9,7 +9,6 @@ forever, so `assembly` never plans more than it has free.
 from __future__ import annotations
 
 import ctypes
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ConfigError
+from engine.tiers.cuda_runtime import find_runtime
 
 
 class ManagedMemory:
@@ -97,16 +97,10 @@ def _bindings() -> ModuleType:
     Raises:
         ConfigError: They are not installed, or too old.
     """
-    try:
-        runtime = import_module("cuda.bindings.runtime")
-    except ImportError as error:
+    runtime = find_runtime()
+    if runtime is None:
         raise ConfigError(
             "unified memory on CUDA needs the package cuda-bindings, version 13",
-            "Run pip install 'cuda-bindings>=13', or leave --pager at explicit.",
-        ) from error
-    if not hasattr(runtime, "cudaMemLocation"):
-        raise ConfigError(
-            "unified memory on CUDA needs a newer cuda-bindings, version 13",
             "Run pip install 'cuda-bindings>=13', or leave --pager at explicit.",
         )
     return runtime
