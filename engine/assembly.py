@@ -15,15 +15,17 @@ import torch
 
 from engine.attention.memory import TierMemory
 from engine.attention.sketch import sketch_bytes
+from engine.codecs import CODECS
 from engine.config import EngineConfig
-from engine.errors import IdentityMismatch, StorageError
+from engine.errors import ConfigError, IdentityMismatch, StorageError
 from engine.memory.budget import FORK_TOKENS, MemoryPlan, least_host_pages, plan_memory
 from engine.memory.slot_pool import SlotPool
 from engine.model.load import LoadedModel
 from engine.policies import POLICIES
 from engine.policies.prefetch import PREFETCH_POLICIES
-from engine.session import Identity, SessionFile
+from engine.session import Identity, SessionFile, extents_bytes
 from engine.telemetry import Telemetry
+from engine.tiers.coding import buffer_bytes, require_codec
 from engine.tiers.copies import copy_streams
 from engine.tiers.device import DeviceTier
 from engine.tiers.host import HostTier
@@ -73,8 +75,8 @@ def assemble(
 
     Raises:
         OverBudget: The budgets do not hold one segment; nothing was allocated.
-        IdentityMismatch: The file belongs to another model or other pages.
-        ConfigError: Unified memory is wanted where there is none.
+        IdentityMismatch: The file belongs to another model, other pages or another codec.
+        ConfigError: Unified memory is wanted where there is none, or a codec that will not do.
         StorageError: Pages must go to disk, and the spill folder cannot be written or is too full.
     """
     plan = plan_for(model, config, num_tokens=num_tokens, file=file, fork_tokens=fork_tokens)
@@ -106,11 +108,14 @@ def plan_for(
 
     Raises:
         OverBudget: The budgets do not hold one segment.
-        IdentityMismatch: The file belongs to another model or other pages.
+        IdentityMismatch: The file belongs to another model, other pages or another codec.
+        ConfigError: A codec will not do.
     """
     if file is not None:
         require_identity(file, model)
+        require_codec(file, config.kv_codecs.disk)
     is_cpu, is_unified = model.device.type == "cpu", config.pager == "unified"
+    is_coded = _require_possible(config, is_mapped=is_unified and is_cpu)
     ram_bytes, device_bytes = config.ram_bytes, config.device_bytes
     if not is_cpu:
         room = int(free_device_bytes(model.device) * DEVICE_SHARE)
@@ -128,10 +133,53 @@ def plan_for(
         fork_tokens=fork_tokens,
         sketch_bytes=_sketch_bytes(model, num_tokens) if config.sketch else 0,
         is_mapped=is_unified and is_cpu,
+        coding_bytes=buffer_bytes(model.geometry, config.io_threads) if is_coded else 0,
     )
 
 
-def identity_of(model: LoadedModel) -> Identity:
+def _require_possible(config: EngineConfig, *, is_mapped: bool) -> bool:
+    """Whether pages on disk are coded.
+
+    Raises:
+        ConfigError: They cannot be.
+    """
+    codecs = config.kv_codecs
+    if codecs.host != "raw":
+        raise ConfigError(
+            f"pages in RAM cannot be coded as {codecs.host} yet", "Leave ram= at raw in --kv-dtype."
+        )
+    if codecs.disk not in CODECS:
+        raise ConfigError(f"no codec {codecs.disk!r}", f"Take one of {', '.join(CODECS)}.")
+    if codecs.disk != "raw" and is_mapped:
+        raise ConfigError(
+            f"pages coded as {codecs.disk} cannot be used where the file is mapped",
+            "Leave --pager at explicit, or --kv-dtype at raw.",
+        )
+    return codecs.disk != "raw"
+
+
+def new_session(
+    path: Path, model: LoadedModel, codec: str = "raw", *, overwrite: bool = False
+) -> SessionFile:
+    """Start a session of a model; see `SessionFile.create`.
+
+    Args:
+        path: The final name.
+        model: Whose KV.
+        codec: How its pages are coded.
+        overwrite: Whether the first commit may replace a session file at `path`.
+
+    Raises:
+        ConfigError: The name is taken, or the model's pages cannot be coded so.
+        StorageError: The folder is missing, read-only or full.
+    """
+    coded = CODECS[codec].sizes(model.geometry)
+    return SessionFile.create(
+        path, identity_of(model, codec), model.geometry, coded=coded, overwrite=overwrite
+    )
+
+
+def identity_of(model: LoadedModel, codec: str = "raw") -> Identity:
     """What a session file of this model must have been computed with."""
     return Identity(
         model=model.name,
@@ -140,16 +188,17 @@ def identity_of(model: LoadedModel) -> Identity:
         template=model.template_fingerprint,
         rope=model.rope_fingerprint,
         dtype=model.geometry.dtype,
+        codec=codec,
     )
 
 
 def require_identity(file: SessionFile, model: LoadedModel) -> None:
-    """Refuse a session file of another model or with other pages.
+    """Refuse a session file of another model or with other pages; how they are coded is its own.
 
     Raises:
         IdentityMismatch: Names what differs.
     """
-    file.identity.require_same(identity_of(model))
+    file.identity.require_same(identity_of(model, file.identity.codec))
     if file.geometry != model.geometry:
         raise IdentityMismatch(
             f"{file.path}: its pages are {file.geometry}, this run wants {model.geometry}",
@@ -163,9 +212,12 @@ def _spill_file(config: EngineConfig, geometry: KVGeometry, num_tokens: int) -> 
     Raises:
         StorageError: The folder cannot be written, or its disk has too little space.
     """
-    file = SessionFile.spill(config.spill_folder or Path(tempfile.gettempdir()), geometry)
+    codec = config.kv_codecs.disk
+    coded = CODECS[codec].sizes(geometry)
+    folder = config.spill_folder or Path(tempfile.gettempdir())
+    file = SessionFile.spill(folder, geometry, coded, codec)
     try:
-        file.free_space_check(geometry.num_segments(num_tokens) * geometry.segment_bytes)
+        file.free_space_check(extents_bytes(geometry, coded, num_tokens))
     except StorageError:
         file.close()
         raise
@@ -195,10 +247,19 @@ def _stack(
         page_bytes=model.geometry.page_bytes,
         telemetry=telemetry,
         disk_bytes=lambda: file.file_bytes if file is not None else 0,
+        disk_page_bytes=_disk_page_bytes(model.geometry, file),
     )
     windows = [spec.sliding_window for spec in model.layers]
     reach = None if None in windows else max(window for window in windows if window is not None)
     return TierStack(model.geometry, config.part_tokens, residency, reach)
+
+
+def _disk_page_bytes(geometry: KVGeometry, file: SessionFile | None) -> int:
+    """Bytes of a page on disk, as of most of them."""
+    coded = None if file is None else file.coded
+    if coded is None:
+        return geometry.page_bytes
+    return geometry.num_layers * (coded.keys + coded.values)
 
 
 def _prefetcher(
@@ -236,6 +297,7 @@ def _memory(
             "extent_bytes": config.extent_bytes,
             "deadline": config.io_deadline_seconds,
             "pinned": is_cuda,
+            "codec": None if file.coded is None else CODECS[file.identity.codec],
         }
         if plan.mapped_bytes:
             ahead, most = plan.stream_depth, plan.mapped_bytes

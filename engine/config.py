@@ -12,6 +12,20 @@ STEP_TOKENS = 1024
 """Tokens of a prefill step unless another number is given."""
 
 
+CODEC_NAMES = ("raw", "fp8", "int8", "int4", "k8v4")
+"""Names of `engine.codecs`, for whoever must not wait for torch."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVCodecs:
+    """How pages at rest are coded, by tier."""
+
+    disk: str = "raw"
+    """Of the session or spill file, but for what is always raw in it; a name of `engine.codecs`."""
+    host: str = "raw"
+    """Of pages in RAM; they are raw so far."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """How the engine runs. Steps and parts decide the order of sums, so they are part of a result's
@@ -39,6 +53,8 @@ class EngineConfig:
     """Prefetch policies, the most important first."""
     pager: str = "explicit"
     """Who moves pages at rest: "explicit", by planned copies; "unified", the kernel on fault."""
+    kv_codecs: KVCodecs = KVCodecs()
+    """How pages at rest are coded."""
     checkpoint_seconds: float = 5.0
     """Longest time between two commits of a session file while tokens are being ingested."""
     io_deadline_seconds: float = 60.0

@@ -27,6 +27,7 @@ from engine.sequence import Sequence
 from engine.session import SessionFile
 from engine.stepper import Stepper
 from engine.telemetry import Phase, Telemetry
+from engine.tiers.coding import page_in_codec
 
 
 class Engine:
@@ -42,7 +43,7 @@ class Engine:
 
     Raises:
         OverBudget: The budgets do not hold one segment; nothing was allocated.
-        IdentityMismatch: The file belongs to another model or other pages.
+        IdentityMismatch: The file belongs to another model, other pages or another codec.
     """
 
     def __init__(
@@ -141,7 +142,8 @@ class Engine:
         Nothing changes, neither in the file nor in any sequence.
 
         Args:
-            first: First token of the step; all before it is read from the file.
+            first: First token of the step; all before it is read from the file, or computed as well
+                where that is coded.
             end: One past its last token.
             local_window: As of the sequence that is stored.
 
@@ -159,6 +161,23 @@ class Engine:
             return step_again(sequence, self._session, self._parts, self._stepper, first, end)
         finally:
             self.drop(sequence)
+
+    def restore_page(self, page_index: int, page: memoryview) -> bool:
+        """Give a damaged page of the session its committed bytes back, if it is as it was.
+
+        Args:
+            page_index: Counted from the start of the sequence.
+            page: As `recompute` gives it.
+
+        Returns:
+            Whether it is; if not, nothing was written.
+
+        Raises:
+            StorageError: The device failed.
+        """
+        assert self._session is not None
+        coded = page_in_codec(self._session, page_index, page)
+        return self._session.restore_page(page_index, coded)
 
     def fork(self, sequence: Sequence, num_tokens: int | None = None) -> Sequence:
         """Make a sequence that shares the pages so far; what it adds stays in memory.

@@ -61,7 +61,7 @@ def step_again(
     first: int,
     end: int,
 ) -> list[memoryview]:
-    """Compute one step of what a file holds; the KV before it is read from there.
+    """Compute one step of what a file holds; the KV before it is read from there, if it is raw.
 
     Args:
         sequence: Empty, and kept in memory.
@@ -80,7 +80,11 @@ def step_again(
     """
     assert not sequence.on_disk
     sequence.token_ids.extend(int(token) for token in file.token_ids[:end])
-    parts.stack.adopt(sequence, first)
+    if file.coded is None:
+        parts.stack.adopt(sequence, first)
+    while sequence.num_tokens < first:
+        # Coded KV is not what the step has seen: all before it is computed again, too.
+        stepper.run(sequence, stepper.end(sequence, first), None)
     assert stepper.end(sequence, end) == end, "no step of a stored sequence"
     stepper.run(sequence, end, None)
     pages = sequence.table.pages[first // file.geometry.page_tokens :]

@@ -43,7 +43,7 @@ class CodedSizes:
 
     def of(self, part: Part) -> int:
         """Bytes of one half."""
-        return self.keys if part is Part.KEYS else self.values
+        return self.keys if part == Part.KEYS else self.values
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tiny_models import make_tiny_model
 from torch import Tensor
 
 from engine.assembly import identity_of
-from engine.config import EngineConfig
+from engine.config import EngineConfig, KVCodecs
 from engine.engine import Engine
 from engine.errors import OverBudget
 from engine.memory.budget import FORK_TOKENS, plan_memory
@@ -23,10 +23,12 @@ from engine.model.load import LoadedModel, load_model
 from engine.sequence import Sequence
 from engine.session import SessionFile
 from engine.telemetry import Telemetry
+from engine.tiers.coding import buffer_bytes
 from engine.types import KVGeometry
 
 PAGE, SEGMENT, PART, STEP = 16, 64, 128, 128
 AMPLE = 1 << 30
+UNCODED = KVCodecs()
 LEAST_HOST = SEGMENT // PAGE + 1 + FORK_TOKENS // PAGE
 """Host slots that even the smallest engine has."""
 
@@ -63,10 +65,15 @@ class Budget:
     device: int | None = None
     host: int | None = None
 
-    def config(self, geometry: KVGeometry, num_tokens: int) -> EngineConfig:
+    def config(
+        self, geometry: KVGeometry, num_tokens: int, codecs: KVCodecs = UNCODED
+    ) -> EngineConfig:
         """Settings whose plan has exactly this room."""
         config = EngineConfig(
-            ram_bytes=AMPLE if self.host is None else 0, step_tokens=STEP, part_tokens=PART
+            ram_bytes=AMPLE if self.host is None else 0,
+            step_tokens=STEP,
+            part_tokens=PART,
+            kv_codecs=codecs,
         )
         if self.device is not None:
             config = replace(config, device_bytes=self.device * geometry.page_bytes)
@@ -84,6 +91,7 @@ SMALLEST = Budget(device=1, host=LEAST_HOST)
 
 
 def _host_pages(config: EngineConfig, geometry: KVGeometry, num_tokens: int) -> int:
+    is_coded = config.kv_codecs.disk != "raw"
     try:
         plan = plan_memory(
             geometry,
@@ -94,6 +102,7 @@ def _host_pages(config: EngineConfig, geometry: KVGeometry, num_tokens: int) -> 
             has_file=True,
             part_tokens=config.part_tokens,
             stream_depth=config.stream_depth,
+            coding_bytes=buffer_bytes(geometry, config.io_threads) if is_coded else 0,
         )
     except OverBudget:
         return 0
@@ -106,12 +115,16 @@ def open_engine(
     budget: Budget = RESIDENT,
     *,
     num_tokens: int = 800,
+    fork_tokens: int = FORK_TOKENS,
     file: SessionFile | None = None,
+    kv_codecs: KVCodecs = UNCODED,
     **settings: object,
 ) -> Iterator[Engine]:
     """An engine, whole at its end: closed, and its books in order unless the test failed."""
-    config = replace(budget.config(model.geometry, num_tokens), **settings)
-    engine = Engine(model, config, Telemetry(), num_tokens=num_tokens, file=file)
+    config = replace(budget.config(model.geometry, num_tokens, kv_codecs), **settings)
+    engine = Engine(
+        model, config, Telemetry(), num_tokens=num_tokens, file=file, fork_tokens=fork_tokens
+    )
     try:
         yield engine
         engine.check_integrity()

@@ -41,7 +41,7 @@ class MemoryPlan:
     streams: bool
     """Whether no tier in memory holds every page, so that some are read from disk again."""
     fixed_bytes: int
-    """Bytes of the write queue and the stream buffers."""
+    """Bytes of the write queue, the stream buffers and the buffers of coded pages."""
     sketch_bytes: int = 0
     """Bytes that the key sketch may take; 0: there is none."""
     sketch_refusal: str | None = None
@@ -74,6 +74,7 @@ def plan_memory(
     fork_tokens: int = FORK_TOKENS,
     sketch_bytes: int = 0,
     is_mapped: bool = False,
+    coding_bytes: int = 0,
 ) -> MemoryPlan:
     """Split the budgets, or refuse before anything is computed.
 
@@ -91,6 +92,7 @@ def plan_memory(
         sketch_bytes: What a key sketch would take; granted if the least still fits beside it.
         is_mapped: Whether pages at rest are the mapped file: the host tier holds only what has no
             place in the file yet, and what it would take may be mapped instead.
+        coding_bytes: What coding takes while pages move.
 
     Raises:
         OverBudget: Less than one segment and its buffers fit.
@@ -101,7 +103,7 @@ def plan_memory(
     least_depth = min(stream_depth, LEAST_STREAM_DEPTH)
     stream_bytes = (least_depth + 1) * part_bytes
     buffer_bytes = slice_buffer_bytes(geometry)
-    least = stream_bytes + LEAST_WRITE_BUFFERS * buffer_bytes
+    least = stream_bytes + LEAST_WRITE_BUFFERS * buffer_bytes + coding_bytes
     least += (host_least + shared_memory) * geometry.page_bytes
     if ram_bytes < least:
         raise OverBudget(
@@ -123,7 +125,7 @@ def plan_memory(
     stream_bytes += deeper * part_bytes
     more_bytes = min(WRITE_QUEUE_MAX, share, spare - deeper * part_bytes)
     write_buffers = LEAST_WRITE_BUFFERS + more_bytes // buffer_bytes
-    fixed = stream_bytes + write_buffers * buffer_bytes
+    fixed = stream_bytes + write_buffers * buffer_bytes + coding_bytes
     room = (ram_bytes - fixed) // geometry.page_bytes
     device_pages = need if device_bytes is None else min(need, device_bytes // geometry.page_bytes)
     if device_bytes is not None and device_pages < 1:

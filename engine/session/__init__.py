@@ -5,7 +5,7 @@ nor the tiers.
 """
 
 from engine.session.attachments import Attachment
-from engine.session.copying import compact_session, copy_session, restart_session
+from engine.session.copying import Recoding, compact_session, copy_session, restart_session
 from engine.session.forking import fork_session
 from engine.session.format import Identity, aligned_buffer
 from engine.session.layout import extents_bytes, pages_bytes, room_bytes
@@ -23,6 +23,7 @@ __all__ = [
     "Identity",
     "PageMap",
     "PageSlices",
+    "Recoding",
     "SessionFile",
     "SessionReader",
     "SessionSummary",

@@ -8,16 +8,28 @@ old file is only read, and a copy that does not come to its end leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import AttachmentCorrupt
+from engine.errors import AttachmentCorrupt, ConfigError
 from engine.session.format import Identity, aligned_buffer
-from engine.session.layout import extents_bytes
+from engine.session.layout import RAW_SEGMENTS, extents_bytes
 from engine.session.reader import SessionReader
 from engine.session.removal import require_no_forks
 from engine.session.writer import SessionFile
 from engine.types import CodedSizes, KVGeometry, Part, SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class Recoding:
+    """A codec for a session that was raw."""
+
+    codec: str
+    coded: CodedSizes
+    encode: Callable[[Part, memoryview], memoryview]
+    """Codes neighbouring raw page slices of one half."""
+
 
 OnProgress = Callable[[int, int], None]
 """Is given KV bytes done and in all; may raise to stop."""
@@ -43,7 +55,9 @@ def copy_session(source: SessionReader, target: Path, on_progress: OnProgress) -
         return _fill(source, copy, on_progress)
 
 
-def compact_session(path: Path, on_progress: OnProgress) -> tuple[str, ...]:
+def compact_session(
+    path: Path, on_progress: OnProgress, recoding: Recoding | None = None
+) -> tuple[str, ...]:
     """Put a copy of a session, without what no commit refers to, in its place.
 
     The session is held alone meanwhile, and replaced in one step at the end: whatever happens
@@ -52,11 +66,14 @@ def compact_session(path: Path, on_progress: OnProgress) -> tuple[str, ...]:
     Args:
         path: The session.
         on_progress: Called at least once.
+        recoding: How the copy is coded; None: as the session.
 
     Returns:
         As for `copy_session`.
 
     Raises:
+        ConfigError: Its pages are coded already.
+        NonFiniteKV: They are beyond what the codec can give back.
         SessionLocked: The session is in use.
         BaseNeeded: Forks have pages from it.
         PageCorrupt: A page fails its checksum.
@@ -65,15 +82,31 @@ def compact_session(path: Path, on_progress: OnProgress) -> tuple[str, ...]:
     place = path.resolve()  # a link to a session stays one
     with SessionFile.open(path, writable=True) as source:
         require_no_forks(path, bytes.fromhex(source.uuid), source.forks)
+        identity, coded = source.identity, source.coded
+        if recoding is not None and identity.codec != recoding.codec:
+            _require_raw(source, recoding)
+            identity, coded = replace(identity, codec=recoding.codec), recoding.coded
+        else:
+            recoding = None
         with SessionFile.create(
             place,
-            source.identity,
+            identity,
             source.geometry,
-            coded=source.coded,
+            coded=coded,
             overwrite=True,
             is_held=True,
         ) as copy:
-            return _fill(source, copy, on_progress)
+            return _fill(source, copy, on_progress, recoding)
+
+
+def _require_raw(source: SessionReader, recoding: Recoding) -> None:
+    if source.coded is not None:
+        raise ConfigError(
+            f"{source.path}: its pages are coded as {source.identity.codec}; coded once more they "
+            "would lose more than either codec does",
+            "Compute them again instead: kvcli resume --rebuild --kv-dtype "
+            f"{recoding.codec} {source.path}",
+        )
 
 
 def restart_session(
@@ -103,11 +136,16 @@ def restart_session(
         fresh.commit(kv_tokens=0, token_ids=source.token_ids, spans=source.spans, notes=notes)
 
 
-def _fill(source: SessionReader, copy: SessionFile, on_progress: OnProgress) -> tuple[str, ...]:
+def _fill(
+    source: SessionReader,
+    copy: SessionFile,
+    on_progress: OnProgress,
+    recoding: Recoding | None = None,
+) -> tuple[str, ...]:
     geometry = source.geometry
     pages = source.kv_tokens // geometry.page_tokens
     copy.free_space_check(extents_bytes(geometry, copy.coded, pages * geometry.page_tokens))
-    _copy_pages(source, copy, pages, on_progress)
+    _copy_pages(source, copy, pages, on_progress, recoding)
     lost = _copy_attachments(source, copy)
     tail = None
     if source.tail_tokens:
@@ -124,7 +162,11 @@ def _fill(source: SessionReader, copy: SessionFile, on_progress: OnProgress) -> 
 
 
 def _copy_pages(
-    source: SessionReader, copy: SessionFile, pages: int, on_progress: OnProgress
+    source: SessionReader,
+    copy: SessionFile,
+    pages: int,
+    on_progress: OnProgress,
+    recoding: Recoding | None,
 ) -> None:
     geometry = source.geometry
     buffer = aligned_buffer(geometry.slice_bytes)
@@ -137,7 +179,10 @@ def _copy_pages(
             for layer in range(geometry.num_layers):
                 where = SegmentId(segment), part, layer, 0
                 source.read_pages(*where, count, part_of_buffer)
-                copy.write_pages(*where, part_of_buffer)
+                data = part_of_buffer
+                if recoding is not None and segment >= RAW_SEGMENTS:
+                    data = recoding.encode(part, data)
+                copy.write_pages(*where, data)
                 done += count * geometry.page_slice_bytes
                 on_progress(done, total)
 

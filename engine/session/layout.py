@@ -50,7 +50,7 @@ class SegmentLayout:
     def page_offset(self, part: Part, layer: int, page: int) -> int:
         """Where a page slice starts; `page` counts from the start of the segment."""
         before = 0
-        if part is Part.VALUES:
+        if part == Part.VALUES:
             before = self.geometry.num_layers * self.slice_stride(Part.KEYS)
         return before + layer * self.slice_stride(part) + page * self.page_bytes(part)
 

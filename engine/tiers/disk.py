@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.session import SessionFile, aligned_buffer
+from engine.tiers.coding import SliceCoder
 from engine.tiers.finite import place, require_finite_to_keep, require_finite_to_serve
 from engine.tiers.host import block_aligned
 from engine.types import KVGeometry, Part, SegmentId
@@ -46,9 +47,7 @@ class PageBuffer:
             self._memory = memoryview(block_aligned(num_bytes, pinned=True).numpy().data)
         else:
             self._memory = aligned_buffer(num_bytes)
-        flat = torch.frombuffer(self._memory, dtype=getattr(torch, geometry.dtype))
-        page_shape = (geometry.num_kv_heads, geometry.page_tokens, geometry.head_dim)
-        self.pages: Tensor = flat.view(num_pages, *page_shape)
+        self.pages: Tensor = pages_of(self._memory, geometry)
 
     def bytes_of(self, first: int, num_pages: int) -> memoryview:
         """The memory of neighbouring page slices."""
@@ -64,6 +63,7 @@ def read_run(
     into: PageBuffer,
     first: int,
     numbers: set[tuple[PageRun, Part, int]],
+    coder: SliceCoder | None = None,
 ) -> int:
     """Read and verify a run of pages of one layer into a buffer, from its page `first` on.
 
@@ -75,6 +75,7 @@ def read_run(
         into: The buffer.
         first: Page of the buffer.
         numbers: Runs that were found to be numbers before; with the same checksum they still are.
+        coder: Of a file whose pages are coded.
 
     Returns:
         Bytes read.
@@ -83,9 +84,7 @@ def read_run(
         PageCorrupt: The bytes fail their checksum, or are not numbers.
         StorageError: The device failed.
     """
-    memory = into.bytes_of(first, run.num_pages)
-    read_slices(file, run, half, layer, memory, numbers)
-    return len(memory)
+    return read_slices(file, run, half, layer, into.bytes_of(first, run.num_pages), numbers, coder)
 
 
 def read_slices(
@@ -95,25 +94,51 @@ def read_slices(
     layer: int,
     memory: memoryview,
     numbers: set[tuple[PageRun, Part, int]],
-) -> None:
+    coder: SliceCoder | None = None,
+) -> int:
     """As `read_run`, into any memory."""
-    file.read_pages(run.segment, half, layer, run.first, run.num_pages, memory)
+    geometry, num_bytes = file.geometry, len(memory)
+    if coder is not None and coder.codes(run.segment):
+        num_bytes = coder.read(run, half, layer, pages_of(memory, geometry))
+    else:
+        file.read_pages(run.segment, half, layer, run.first, run.num_pages, memory)
     if (run, half, layer) in numbers:  # looking again at each step cost a third of its time
-        return
-    geometry = file.geometry
+        return num_bytes
     page = run.segment * geometry.pages_per_segment + run.first
     require_finite_to_serve(memory, geometry.dtype, place(file.path, page, half, layer))
     numbers.add((run, half, layer))
+    return num_bytes
 
 
-def write_run(file: SessionFile, run: PageRun, half: Part, layer: int, source: PageBuffer) -> int:
+def pages_of(memory: memoryview, geometry: KVGeometry) -> Tensor:
+    """Page slices in memory as `[num_pages, num_kv_heads, page_tokens, head_dim]`."""
+    flat = torch.frombuffer(memory, dtype=getattr(torch, geometry.dtype))
+    return flat.view(-1, geometry.num_kv_heads, geometry.page_tokens, geometry.head_dim)
+
+
+def write_run(
+    file: SessionFile,
+    run: PageRun,
+    half: Part,
+    layer: int,
+    source: PageBuffer,
+    coder: SliceCoder | None = None,
+) -> int:
     """Write a run of pages of one layer from the front of a buffer.
+
+    Args:
+        file: Where they go.
+        run: The pages.
+        half: Keys or values.
+        layer: Layer index.
+        source: The buffer.
+        coder: Of a file whose pages are coded.
 
     Returns:
         Bytes written.
 
     Raises:
-        NonFiniteKV: They are not numbers.
+        NonFiniteKV: They are not numbers, or beyond what the codec can give back.
         StorageError: The device failed or is full.
     """
     memory, geometry = source.bytes_of(0, run.num_pages), file.geometry
@@ -121,5 +146,7 @@ def write_run(file: SessionFile, run: PageRun, half: Part, layer: int, source: P
     last = first + run.num_pages * geometry.page_tokens - 1
     where = f"{half.name.lower()} of layer {layer}, tokens {first:,} to {last:,},"
     require_finite_to_keep(memory, geometry.dtype, where)
+    if coder is not None and coder.codes(run.segment):
+        return coder.write(run, half, layer, source.pages[: run.num_pages], where)
     file.write_pages(run.segment, half, layer, run.first, memory)
     return len(memory)

@@ -62,6 +62,7 @@ class Residency:
         page_bytes: Bytes of one page.
         telemetry: Where residency is published.
         disk_bytes: Tells the size of the session file, bytes.
+        disk_page_bytes: Bytes of one page there.
         main: The main sequence's pages, for the residency map.
     """
 
@@ -70,6 +71,7 @@ class Residency:
     page_bytes: int
     telemetry: Telemetry
     disk_bytes: Callable[[], int]
+    disk_page_bytes: int
     main: PageTable | None = None
     _heat: Heat = field(default_factory=Heat)
     _places: dict[PageId, Place] = field(default_factory=dict)
@@ -277,7 +279,7 @@ class Residency:
         rows.append(
             TierUse(
                 disk.value, None, self.disk_bytes(), self._counts[disk], 0,
-                hot_pages=hot, hot_bytes=hot * self.page_bytes,
+                hot_pages=hot, hot_bytes=hot * self.disk_page_bytes,
             )
         )  # fmt: skip
         total = sum(self._counts[tier] for tier in Tier)

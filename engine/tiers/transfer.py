@@ -1,8 +1,8 @@
 """Executes plans: threads that read into bounded buffers, ahead of compute.
 
 Owns the threads that read and the stream buffers; writing is `write_queue`'s. Decides nothing about
-which page moves. The threads only move and check bytes; every tensor operation stays on the
-engine's thread, which keeps results independent of timing.
+which page moves. The threads move, check and decode bytes, each slice by itself; every tensor
+operation that joins them stays on the engine's thread, so results do not depend on timing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Protocol
 
 from torch import Tensor
 
+from engine.codecs import Codec
 from engine.session import SessionFile
 from engine.telemetry import Link, Phase, Telemetry
+from engine.tiers.coding import SliceCoder, compute_alone
 from engine.tiers.disk import PageBuffer, PageRun, read_run, read_slices
 from engine.tiers.extents import cut_run, pages_per_read
 from engine.tiers.io_state import IOState
@@ -88,6 +90,7 @@ class Transfer:
         extent_bytes: Longest single read; a longer run of pages is cut between two pages.
         deadline: Longest wait for one piece of I/O, seconds.
         pinned: Page-lock the buffers, for copies from and to a CUDA device that do not block.
+        codec: Of the file, if its pages are coded.
     """
 
     def __init__(
@@ -103,17 +106,26 @@ class Transfer:
         extent_bytes: int,
         deadline: float,
         pinned: bool = False,
+        codec: Codec | None = None,
     ) -> None:
         self._file = file
         self._telemetry = telemetry
+        self._coder = None if codec is None else SliceCoder(file, codec, io_threads)
+        alone = None if codec is None else compute_alone
         self._state = IOState(file.path, deadline)
         self._numbers: set[tuple[PageRun, Part, int]] = set()
         self._pages_per_read = pages_per_read(geometry, extent_bytes)
         self._io_threads = io_threads
-        self._readers = ThreadPoolExecutor(io_threads, thread_name_prefix="kv-read")
-        self._loader = ThreadPoolExecutor(1, thread_name_prefix="kv-prefetch")
+        self._readers = ThreadPoolExecutor(io_threads, "kv-read", alone)
+        self._loader = ThreadPoolExecutor(1, "kv-prefetch", alone)
         self.writes = WriteQueue(
-            file, geometry, telemetry, self._state, num_buffers=write_buffers, pinned=pinned
+            file,
+            geometry,
+            telemetry,
+            self._state,
+            num_buffers=write_buffers,
+            pinned=pinned,
+            coder=self._coder,
         )
         self._streams = [
             StreamBuffer(geometry, part_pages, pinned=pinned) for _ in range(stream_depth)
@@ -166,8 +178,10 @@ class Transfer:
             for half, memory in zip(Part, halves, strict=True):
                 self.writes.settle(run.segment)
                 with self._telemetry.busy(Link.DISK_TO_HOST):
-                    read_slices(self._file, run, half, layer, memory, self._numbers)
-                self._telemetry.count_read(len(memory))
+                    num_bytes = read_slices(
+                        self._file, run, half, layer, memory, self._numbers, self._coder
+                    )
+                self._telemetry.count_read(num_bytes)
 
     def _start(self, job: ReadJob, buffer: StreamBuffer, *, is_ahead: bool) -> _Flight:
         """Deal the reads of a job to the threads.
@@ -216,7 +230,14 @@ class Transfer:
             with self._telemetry.busy(Link.DISK_TO_HOST):
                 for run, half, first in reads:
                     num_bytes += read_run(
-                        self._file, run, half, layer, into.halves[half], first, self._numbers
+                        self._file,
+                        run,
+                        half,
+                        layer,
+                        into.halves[half],
+                        first,
+                        self._numbers,
+                        self._coder,
                     )
                     moves += 1
         finally:

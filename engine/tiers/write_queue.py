@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from engine.session import SessionFile
 from engine.telemetry import Link, Phase, Telemetry
+from engine.tiers.coding import SliceCoder, compute_alone
 from engine.tiers.copies import Point
 from engine.tiers.disk import PageBuffer, PageRun, write_run
 from engine.tiers.io_state import IOState
@@ -30,6 +31,7 @@ class WriteQueue:
         state: Shared with whoever reads the file.
         num_buffers: Slices that may wait for the writer.
         pinned: Page-lock the buffers, for copies from a CUDA device that do not block.
+        coder: Of a file whose pages are coded.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class WriteQueue:
         *,
         num_buffers: int,
         pinned: bool = False,
+        coder: SliceCoder | None = None,
     ) -> None:
         self._file = file
+        self._coder = coder
         self._telemetry = telemetry
         self._state = state
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="kv-write")
+        self._writer = ThreadPoolExecutor(1, "kv-write", None if coder is None else compute_alone)
         self._free: queue.SimpleQueue[PageBuffer] = queue.SimpleQueue()
         for _ in range(num_buffers):
             self._free.put(PageBuffer(geometry, geometry.pages_per_segment, pinned=pinned))
@@ -99,7 +103,7 @@ class WriteQueue:
                 filled.synchronize()
             self._state.check()
             with self._telemetry.busy(Link.HOST_TO_DISK):
-                num_bytes = write_run(self._file, run, half, layer, buffer)
+                num_bytes = write_run(self._file, run, half, layer, buffer, self._coder)
             self._telemetry.count_written(num_bytes)
         except BaseException as error:
             self._state.failure = error

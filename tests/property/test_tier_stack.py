@@ -98,6 +98,7 @@ class StackMachine(RuleBasedStateMachine):
             device=Arena(SlotPool(device), POLICIES[policy]()),
             host=Arena(SlotPool(host), POLICIES[policy]()),
             page_bytes=GEOMETRY.page_bytes,
+            disk_page_bytes=GEOMETRY.page_bytes,
             telemetry=self.telemetry,
             disk_bytes=lambda: 0,
         )

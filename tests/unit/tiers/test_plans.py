@@ -25,6 +25,7 @@ def stack(device: int = 50, host: int = 50, reach: int | None = None) -> TierSta
         device=Arena(SlotPool(device), LRU()),
         host=Arena(SlotPool(host), LRU()),
         page_bytes=GEOMETRY.page_bytes,
+        disk_page_bytes=GEOMETRY.page_bytes,
         telemetry=Telemetry(),
         disk_bytes=lambda: 0,
     )

@@ -58,7 +58,7 @@ class NoHost:
 def made(wishes: PrefetchPolicy, host: int = 16, pages: int = 40) -> tuple[Prefetcher, SlowDisk]:
     """A prefetcher over pages that all lie on disk."""
     residency = Residency(
-        Arena(SlotPool(4), LRU()), Arena(SlotPool(host), LRU()), 10, Telemetry(), lambda: 0
+        Arena(SlotPool(4), LRU()), Arena(SlotPool(host), LRU()), 10, Telemetry(), lambda: 0, 10
     )
     for page in range(pages):
         residency.add(PageId(page))

@@ -20,6 +20,7 @@ def made(device: int = 2, host: int = 2) -> Residency:
         device=Arena(SlotPool(device), LRU()),
         host=Arena(SlotPool(host), LRU()),
         page_bytes=10,
+        disk_page_bytes=10,
         telemetry=Telemetry(),
         disk_bytes=lambda: 77,
     )
