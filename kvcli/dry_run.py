@@ -12,8 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.codecs import CODECS
 from engine.config import EngineConfig
 from engine.memory.budget import plan_memory
+from engine.session import extents_bytes, pages_bytes
+from engine.tiers.coding import buffer_bytes
 from engine.types import Tier
 from kvcli.corpus.spans import Corpus
 from kvcli.estimate import likely_device, machine_speed, reading_flops
@@ -74,6 +77,9 @@ class DryRun:
     page_tokens: int
     pages: int
     kv_bytes: int
+    """As it is computed."""
+    kv_dtype: str
+    """How pages are coded on disk."""
     ram_bytes: int
     """The RAM budget."""
     tiers: tuple[TierPlan, ...]
@@ -118,6 +124,7 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
     geometry = model.geometry
     window = min(model.window, options.window or model.window)
     fits = tokens + options.max_tokens <= window
+    coded = CODECS[options.kv_codecs.disk].sizes(geometry)
     return DryRun(
         model=model.name,
         window=window,
@@ -128,9 +135,10 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
         page_tokens=geometry.page_tokens,
         pages=geometry.num_pages(tokens),
         kv_bytes=geometry.num_pages(tokens) * geometry.page_bytes,
+        kv_dtype=options.kv_codecs.disk,
         ram_bytes=options.ram_bytes,
         tiers=_tiers(tokens, model, options),
-        session_bytes=geometry.num_segments(tokens) * geometry.segment_bytes,
+        session_bytes=extents_bytes(geometry, coded, tokens),
         disk_free_bytes=shutil.disk_usage(folder).free,
         estimated_s=round(_seconds(tokens, fits, model, options), 1),
         files=files,
@@ -155,6 +163,7 @@ def _languages(files: Sequence[FileCount]) -> tuple[LanguageCount, ...]:
 def _tiers(tokens: int, model: ModelOutline, options: RunOptions) -> tuple[TierPlan, ...]:
     """Where pages would end: the device tier first, then RAM, then the disk."""
     defaults = EngineConfig(ram_bytes=options.ram_bytes)
+    is_coded = options.kv_codecs.disk != "raw"
     plan = plan_memory(
         model.geometry,
         num_tokens=tokens + options.max_tokens,
@@ -164,13 +173,17 @@ def _tiers(tokens: int, model: ModelOutline, options: RunOptions) -> tuple[TierP
         has_file=options.session is not None,
         part_tokens=defaults.part_tokens,
         stream_depth=defaults.stream_depth,
+        coding_bytes=buffer_bytes(model.geometry, defaults.io_threads) if is_coded else 0,
     )
     left, tiers = model.geometry.num_pages(tokens), []
     for tier, room in ((Tier.DEVICE, plan.device_pages), (Tier.HOST, plan.host_pages)):
         pages = min(left, room)
         left -= pages
         tiers.append(TierPlan(tier.value, pages, pages * model.geometry.page_bytes))
-    return (*tiers, TierPlan(Tier.DISK.value, left, left * model.geometry.page_bytes))
+    coded = CODECS[options.kv_codecs.disk].sizes(model.geometry)
+    whole = pages_bytes(model.geometry, coded, tokens)
+    first = pages_bytes(model.geometry, coded, tokens - left * model.geometry.page_tokens)
+    return (*tiers, TierPlan(Tier.DISK.value, left, whole - first))
 
 
 def _seconds(tokens: int, fits: bool, model: ModelOutline, options: RunOptions) -> float:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from engine.assembly import identity_of, plan_for
+from engine.assembly import new_session, plan_for
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.lookup import ProbeWay
 from engine.model.load import LoadedModel
-from engine.session import SessionFile
+from engine.session import SessionFile, extents_bytes
 from engine.telemetry import Telemetry
 from kvcli.fetch import cache_dir
 from kvcli.known_disks import suit_disk
@@ -24,19 +24,31 @@ from kvcli.output import Output
 
 
 def new_file(
-    session: Path | None, model: LoadedModel, num_tokens: int, overwrite: bool, stack: ExitStack
+    session: Path | None,
+    model: LoadedModel,
+    num_tokens: int,
+    overwrite: bool,
+    stack: ExitStack,
+    codec: str,
 ) -> SessionFile | None:
     """Start the session file of a run over documents, if there is to be one.
+
+    Args:
+        session: Its name; None: nothing is kept.
+        model: Whose KV.
+        num_tokens: That it must have room for.
+        overwrite: Whether a session may be replaced.
+        stack: Closes the file.
+        codec: How its pages are coded.
 
     Raises:
         KVError: The name is taken, or the disk has no room for so many tokens.
     """
     if session is None:
         return None
-    file = SessionFile.create(session, identity_of(model), model.geometry, overwrite=overwrite)
+    file = new_session(session, model, codec, overwrite=overwrite)
     stack.callback(file.close)
-    segments = model.geometry.num_segments(num_tokens)
-    file.free_space_check(segments * model.geometry.segment_bytes)
+    file.free_space_check(extents_bytes(model.geometry, file.coded, num_tokens))
     return file
 
 
@@ -79,6 +91,7 @@ def make_engine(
         evict=options.evict,
         prefetch=mode.prefetch(options),
         pager=options.pager,
+        kv_codecs=options.kv_codecs,
         sketch=mode is Mode.FOCUS and options.lookup != ProbeWay.SCAN.value,
         spill_folder=spill,
     )

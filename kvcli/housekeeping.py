@@ -53,11 +53,15 @@ def sessions(
 def compact(
     session_file: SessionPath,
     options: RunOptions,
+    kv_dtype: Annotated[
+        str | None,
+        typer.Option("--kv-dtype", metavar="CODEC", help="Code the pages of a raw session, too."),
+    ] = None,
 ) -> None:
     """Write a session anew without what it no longer needs."""
     from kvcli.commands import compact
 
-    compact.run(options, session_file)
+    compact.run(options, session_file, kv_dtype)
 
 
 @commands.command()

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from engine.config import CODEC_NAMES
 from engine.errors import IdentityMismatch
 from engine.model.load import LoadedModel, load_model
 from engine.session import SessionFile
@@ -51,11 +52,20 @@ def same_model(options: RunOptions, notes: Notes) -> str:
 
 
 def same_pages(options: RunOptions, file: SessionFile) -> RunOptions:
-    """The session's own page size.
+    """The session's own page size and codec.
 
     Raises:
-        IdentityMismatch: Another one was named on the command line.
+        IdentityMismatch: Others were named on the command line.
     """
+    codec = file.identity.codec
+    if "kv_dtype" in options.typed and options.kv_codecs.disk != codec:
+        raise IdentityMismatch(
+            f"the session's pages are coded as {codec}, this run's as {options.kv_codecs.disk}",
+            "Leave --kv-dtype out. A raw session is coded by kvcli compact --kv-dtype; to code "
+            "anew, compute it again: kvcli resume --rebuild --kv-dtype",
+        )
+    if codec in CODEC_NAMES:  # else the engine says that it does not know it
+        options = replace(options, kv_dtype=codec)
     stored = file.geometry.page_tokens
     if "page_tokens" in options.typed and options.page_tokens != stored:
         raise IdentityMismatch(

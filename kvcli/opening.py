@@ -95,7 +95,7 @@ def start(
         watched.stop.defer()
         notes = _new_notes(options, paths, corpus, prompt, mode, model)
         most = len(prompt.token_ids) + room.total
-        file = new_file(session, model, most, overwrite, stack)
+        file = new_file(session, model, most, overwrite, stack, options.kv_codecs.disk)
         engine = make_engine(
             options, model, watched.telemetry, watched.output,
             file=file, stack=stack, num_tokens=most, mode=mode, work=work,
@@ -164,7 +164,8 @@ def go_on(
             options, model, watched.telemetry, watched.output,
             file=file, stack=stack, num_tokens=most, mode=mode, work=work,
         )  # fmt: skip
-        is_read = mode is Mode.EXACT  # in focus hardly any stored KV is
+        # In focus hardly any stored KV is; coded KV is not the same computed again.
+        is_read = mode is Mode.EXACT and file.coded is None
         again = tokens_to_recompute(model, engine, file, watched.output) if is_read else 0
         sequence = engine.resume(recompute=again, on_step=lambda _: watched.stop.check())
         sequence.local_window = mode.local_window
@@ -239,6 +240,9 @@ def _say_plan(output: Output, engine: Engine, num_tokens: int, has_session: bool
     if engine.sketch_refusal is not None:
         output.status(engine.sketch_refusal)
     disk = "spill file" if plan.needs_disk else "session file" if has_session else "none"
+    codec = engine.config.kv_codecs.disk
+    if codec != "raw" and disk != "none":
+        disk += f", pages coded as {codec}"
     output.detail(
         f"{engine.model.name} on {engine.model.device}, {engine.model.geometry.dtype}; room for "
         f"{plan.device_pages:,} pages in the device tier ({format_size(plan.device_pages * page)})"

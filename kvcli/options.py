@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import psutil
 import typer
 
-from engine.config import SamplingConfig
+from engine.config import CODEC_NAMES, KVCodecs, SamplingConfig
 from engine.errors import ConfigError
 from kvcli.sizes import parse_size
 
@@ -45,6 +45,40 @@ def _device(text: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
         raise typer.BadParameter(f'"{text}" is not one of auto, cpu, cuda, cuda:N.')
     return text
+
+
+def _kv_dtype(text: str) -> str:
+    try:
+        parse_codecs(text)
+    except ConfigError as error:
+        raise typer.BadParameter(f"{error.message}. {error.advice}") from error
+    return text
+
+
+def parse_codecs(text: str) -> KVCodecs:
+    """Read `--kv-dtype`: `int8`, or `disk=int8`, or `disk=int8,ram=raw`.
+
+    A name alone is the disk's; pages in RAM are raw so far.
+
+    Raises:
+        ConfigError: It says something else, or pages in RAM cannot be coded.
+    """
+    named: dict[str, str] = {}
+    for entry in text.split(","):
+        tier, is_named, name = entry.strip().rpartition("=")
+        tier = tier if is_named else "disk"
+        if tier not in ("disk", "ram") or tier in named or name not in CODEC_NAMES:
+            raise ConfigError(
+                f'"{text}" is no --kv-dtype',
+                f"Give one of {', '.join(CODEC_NAMES)}, or disk=NAME,ram=raw.",
+            )
+        named[tier] = name
+    if named.get("ram", "raw") != "raw":
+        raise ConfigError(
+            f'"{text}": pages in RAM are not coded, only those on disk',
+            "Give ram=raw, or disk=NAME.",
+        )
+    return KVCodecs(disk=named.get("disk", "raw"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +131,13 @@ class RunOptions:
     ] = 64
     """Tokens."""
     kv_dtype: Annotated[
-        Literal["raw"], _option(MEMORY, "How pages at rest are coded.", "--kv-dtype")
-    ] = "raw"
-    """raw keeps the model's own dtype."""
+        str,
+        _option(
+            MEMORY, f"How pages at rest are coded: {', '.join(CODEC_NAMES)}, or disk=NAME.",
+            parser=_kv_dtype, metavar="CODEC",
+        ),
+    ] = "raw"  # fmt: skip
+    """raw keeps the model's own dtype; see `kv_codecs`."""
     evict: Annotated[
         Literal["lru", "clock", "lrfu", "s3fifo", "mass"],
         _option(MEMORY, "Which page leaves a full tier."),
@@ -228,6 +266,11 @@ class RunOptions:
     def ram_bytes(self) -> int:
         """The RAM budget: as given, or half of the memory that is free now, bytes."""
         return self.ram if self.ram is not None else psutil.virtual_memory().available // 2
+
+    @property
+    def kv_codecs(self) -> KVCodecs:
+        """How pages at rest are coded, by tier."""
+        return parse_codecs(self.kv_dtype)
 
     @property
     def wants_focus(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.assembly import identity_of
+from engine.codecs import CODECS
 from engine.errors import IdentityMismatch
 from engine.model.load import LoadedModel
 from engine.session import SessionFile, restart_session
@@ -62,7 +63,11 @@ def rebuild_contents(
             lookup_layers=model.lookup_layers, exact_tokens=0, settings=IngestSettings.of_now(),
         )  # fmt: skip
         given_up = file.kv_tokens
-        restart_session(file, identity_of(model), model.geometry, new_notes.to_json())
+        if "kv_dtype" not in options.typed:
+            options = replace(options, kv_dtype=file.identity.codec)
+        codec = options.kv_codecs.disk
+        coded = CODECS[codec].sizes(model.geometry)
+        restart_session(file, identity_of(model, codec), model.geometry, new_notes.to_json(), coded)
     output.status(f"the KV of {given_up:,} tokens is given up and computed again")
     return options, (model, seconds)
 

@@ -2,7 +2,8 @@
 
 Owns which steps that takes, and what becomes of pages that cannot be had to the bit. A page of the
 documents is computed in the step in which it was read, and must come out with the checksum that it
-was committed with: everything behind it stays valid. Where a page of a chat was computed in steps
+was committed with: everything behind it stays valid. In a coded session all before it is computed
+again as well, as far as that fits in memory. Where a page of a chat was computed in steps
 that nobody remembers, or the bits are others (another processor, other libraries), the KV from
 there on is given up, and computed again when the session goes on.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from engine.config import STEP_TOKENS, EngineConfig
 from engine.engine import Engine
-from engine.errors import PageCorrupt
+from engine.errors import OverBudget, PageCorrupt
 from engine.session import SessionFile, drop_kv
 from engine.telemetry import Telemetry
 from kvcli.mode import Mode
@@ -90,13 +91,21 @@ def _mend(
         ram_bytes=options.ram_bytes,
         device_bytes=mode.device_bytes(model.geometry, options.vram),
         pager=options.pager,
+        kv_codecs=options.kv_codecs,
     )
-    engine = Engine(
-        model, config, Telemetry(), num_tokens=len(file.token_ids), file=file,
-        fork_tokens=STEP_TOKENS,
-    )  # fmt: skip
-    mended = set()
+    mended: set[int] = set()
     steps = sorted({page * size // STEP_TOKENS * STEP_TOKENS for page in pages})
+    # What a step has seen raw is there coded: then all before it is computed again, in memory.
+    held = STEP_TOKENS if file.coded is None else steps[-1] + STEP_TOKENS
+    try:
+        engine = Engine(
+            model, config, Telemetry(), num_tokens=len(file.token_ids), file=file, fork_tokens=held
+        )
+    except OverBudget as error:
+        if file.coded is None:
+            raise
+        output.status(f"coded pages are not computed again to the bit: {error.message}")
+        return mended
     try:
         for number, first in enumerate(steps):
             end = min(first + STEP_TOKENS, notes.document_tokens)
@@ -111,7 +120,7 @@ def _mend(
                 page
                 for page in pages
                 if first <= page * size < end
-                and file.restore_page(page, computed[page - first // size])
+                and engine.restore_page(page, computed[page - first // size])
             }
     finally:
         engine.close()

@@ -16,7 +16,7 @@ from typing import Self
 from engine.engine import Engine
 from engine.errors import OverBudget
 from engine.model.load import LoadedModel
-from engine.session import SessionFile
+from engine.session import SessionFile, extents_bytes
 from engine.telemetry import Telemetry
 from kvcli.answer import Answer, Ending
 from kvcli.bring_back import matrix_params
@@ -265,8 +265,11 @@ class Run:
             return
         geometry = self.model.geometry
         before = self.conversation.sequence.num_tokens
-        segments = geometry.num_segments(before + more_tokens) - geometry.num_segments(before)
-        self.file.free_space_check(segments * geometry.segment_bytes + geometry.page_bytes)
+        now, then = (
+            extents_bytes(geometry, self.file.coded, tokens)
+            for tokens in (before, before + more_tokens)
+        )
+        self.file.free_space_check(then - now + geometry.page_bytes)
 
     def _interrupted(self) -> Interrupted:
         """What the session file holds now, whatever was lost since."""

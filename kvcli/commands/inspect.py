@@ -138,7 +138,7 @@ def _document_facts(found: DryRun) -> Iterable[tuple[str, Text | str]]:
     yield (
         "session",
         Text(
-            f"would take {format_size(found.session_bytes)} of the "
+            f"would take {format_size(found.session_bytes)}{_as(found.kv_dtype)} of the "
             f"{format_size(found.disk_free_bytes)} free here",
             "" if enough else "bold red",
         ),
@@ -148,6 +148,10 @@ def _document_facts(found: DryRun) -> Iterable[tuple[str, Text | str]]:
         yield "code", clean("; ".join(map(_language, found.languages)))
     if found.hidden:
         yield "hidden", f"{found.hidden:,} by .kvcliignore"
+
+
+def _as(codec: str) -> str:
+    return "" if codec == "raw" else f", coded as {codec},"
 
 
 def _language(count: LanguageCount) -> str:
@@ -205,7 +209,10 @@ def _session_facts(summary: SessionSummary) -> Iterable[tuple[str, Text | str]]:
     yield "pages", f"{geometry.num_pages(summary.kv_tokens):,} of {geometry.page_tokens} tokens"
     yield (
         "file",
-        (f"{format_size(summary.allocated_bytes)} on disk, {format_size(summary.kv_bytes)} of KV"),
+        (
+            f"{format_size(summary.allocated_bytes)} on disk, {format_size(summary.kv_bytes)} of "
+            f"KV, {_coding(summary)}"
+        ),
     )
     if summary.base is not None:
         shared = f"{summary.base_tokens:,} tokens"
@@ -224,6 +231,14 @@ def _session_facts(summary: SessionSummary) -> Iterable[tuple[str, Text | str]]:
         ),
     )
     yield "commits", f"{summary.generation:,}"
+
+
+def _coding(summary: SessionSummary) -> str:
+    codec, coded, geometry = summary.identity.codec, summary.coded, summary.geometry
+    if coded is None:
+        return f"{format_size(geometry.page_bytes)} a page"
+    page = geometry.num_layers * (coded.keys + coded.values)
+    return f"coded as {codec}: {format_size(page)} a page, raw {format_size(geometry.page_bytes)}"
 
 
 def _progress(summary: SessionSummary) -> Text:
