@@ -11,8 +11,6 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
@@ -23,6 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernels.cpu import cpu_flags
+from kvcli.commands.check import Check, Mark
+from kvcli.commands.devices import device_checks
 from kvcli.corpus.code import CodeCutter
 from kvcli.corpus.languages import parsed_languages
 from kvcli.disk_probe import DiskProbe, format_extent, probe_disk
@@ -40,26 +40,6 @@ LOW_RAM = 2 * GB
 LOW_DISK = 5 * GB
 SLOW_DISK = 200_000_000
 """Bytes per second; below, pages wait for the disk longer than they would take to recompute."""
-
-
-class Mark(Enum):
-    """How a check came out."""
-
-    GOOD = "ok"
-    NOTE = "warning"
-    BAD = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the report."""
-
-    name: str
-    mark: Mark
-    found: str
-    advice: str = ""
-    figures: dict[str, Any] | None = None
-    """What was measured, for `--json` alone."""
 
 
 def run(options: RunOptions) -> None:
@@ -108,7 +88,7 @@ def all_checks() -> Iterator[Check]:
     yield from _packages()
     yield _cpu()
     yield _ram()
-    yield _devices()
+    yield from _devices()
     yield from _cache()
     yield _model()
     yield _grammars()
@@ -152,16 +132,19 @@ def _ram() -> Check:
     return Check("ram", Mark.GOOD, found)
 
 
-def _devices() -> Check:
+def _devices() -> Iterator[Check]:
     try:
         import torch
     except Exception as error:  # a broken installation fails in many ways
-        return Check("devices", Mark.BAD, f"torch cannot be imported: {error}", "Install it again.")
+        yield Check("devices", Mark.BAD, f"torch cannot be imported: {error}", "Install it again.")
+        return
     if not torch.cuda.is_available():
-        return Check("devices", Mark.GOOD, f"the CPU, {torch.get_num_threads()} threads; no CUDA")
-    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    named = [f"{device.name} ({format_size(device.total_memory)})" for device in found]
-    return Check("devices", Mark.GOOD, ", ".join(named))
+        found = f"the CPU, {torch.get_num_threads()} threads; no CUDA"
+        yield Check("devices", Mark.GOOD, found)
+        return
+    from kvcli.gpu_facts import gather_facts  # has torch, which the other checks need not wait for
+
+    yield from device_checks(gather_facts())
 
 
 def _cache() -> Iterator[Check]:
