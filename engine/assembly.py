@@ -7,13 +7,15 @@ nothing.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine.attention.memory import TierMemory
+from engine.attention.memory import DeviceMemory, TierMemory
 from engine.attention.sketch import sketch_bytes
 from engine.codecs import CODECS
 from engine.config import EngineConfig
@@ -118,7 +120,7 @@ def plan_for(
     is_coded = _require_possible(config, is_mapped=is_unified and is_cpu)
     ram_bytes, device_bytes = config.ram_bytes, config.device_bytes
     if not is_cpu:
-        room = int(free_device_bytes(model.device) * DEVICE_SHARE)
+        room = device_room(model.layer_devices)
         device_bytes = (room // 2 if is_unified else room) if device_bytes is None else device_bytes
         ram_bytes = min(ram_bytes, room - device_bytes) if is_unified else ram_bytes
     return plan_memory(
@@ -228,6 +230,18 @@ def _sketch_bytes(model: LoadedModel, num_tokens: int) -> int:
     return sketch_bytes(model.geometry, len(model.lookup_layers), num_tokens)
 
 
+def device_room(layer_devices: Sequence[torch.device]) -> int:
+    """Bytes of pages for which GPUs have room beside the model, each for those of its layers.
+
+    Args:
+        layer_devices: The device of each layer.
+    """
+    return min(
+        int(free_device_bytes(device) * DEVICE_SHARE) * len(layer_devices) // num_layers
+        for device, num_layers in Counter(layer_devices).items()
+    )
+
+
 def free_device_bytes(device: torch.device) -> int:
     """What a GPU has left beside the model."""
     return torch.cuda.mem_get_info(device)[0]
@@ -307,39 +321,47 @@ def _memory(
         else:
             depth = plan.stream_depth
             transfer = Transfer(file, geometry, telemetry, stream_depth=depth, **settings)
-    up, down = copy_streams(model.device)
-    page_shape = (geometry.num_kv_heads, geometry.page_tokens, geometry.head_dim)
-    dtype = getattr(torch, geometry.dtype)
-    staging = (
-        torch.empty((len(Part), part_pages, *page_shape), dtype=dtype, device=model.device)
-        for _ in range(2 if up.has_own_memory else 0)
-    )
+    beside = {
+        device: _device_memory(geometry, part_pages, device) for device in set(model.layer_devices)
+    }
     return TierMemory(
         geometry=geometry,
-        device=DeviceTier(geometry, plan.device_pages, model.device),
+        device=DeviceTier(geometry, plan.device_pages, model.layer_devices),
         host=_host_tier(model, config, plan),
         transfer=transfer,
-        scratch=torch.empty(
-            (2, geometry.num_kv_heads, config.part_tokens, geometry.head_dim),
-            dtype=dtype,
-            device=model.device,
-        ),
         telemetry=telemetry,
-        up=up,
-        down=down,
-        staging=tuple(staging),
+        beside=tuple(beside[device] for device in model.layer_devices),
     )
+
+
+def _device_memory(geometry: KVGeometry, part_pages: int, device: torch.device) -> DeviceMemory:
+    """What a device needs beside its pages, whichever of its layers computes."""
+    up, down = copy_streams(device)
+    page_shape = (geometry.num_kv_heads, geometry.page_tokens, geometry.head_dim)
+    part_shape = (geometry.num_kv_heads, part_pages * geometry.page_tokens, geometry.head_dim)
+    dtype = getattr(torch, geometry.dtype)
+    staging = (
+        torch.empty((len(Part), part_pages, *page_shape), dtype=dtype, device=device)
+        for _ in range(2 if up.has_own_memory else 0)
+    )
+    scratch = torch.empty((len(Part), *part_shape), dtype=dtype, device=device)
+    return DeviceMemory(scratch, up, down, tuple(staging))
 
 
 def _host_tier(model: LoadedModel, config: EngineConfig, plan: MemoryPlan) -> HostTier:
     """Pages at rest: in RAM, or in memory that a GPU shares.
 
     Raises:
-        ConfigError: Unified memory is wanted where there is none.
+        ConfigError: Unified memory is wanted where there is none, or for several devices.
     """
     is_cuda = model.device.type == "cuda"
     shared = None
     if is_cuda and config.pager == "unified":
+        if len(set(model.layer_devices)) > 1:
+            raise ConfigError(
+                "unified memory serves one GPU, and the model lies on several",
+                "Leave --pager at explicit, or choose one GPU with --device cuda:N.",
+            )
         shared = ManagedMemory(plan.host_pages * model.geometry.page_bytes, model.device)
     return HostTier(
         model.geometry, plan.host_pages, pinned=is_cuda and shared is None, shared=shared

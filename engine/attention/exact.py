@@ -116,11 +116,13 @@ class ExactAttention:
     def close(self) -> None:
         """End the step; waits for reads and copies in flight. Writes may still be queued."""
         self._past.close()
-        self._memory.down.drain()
+        for device in self._memory.devices:
+            device.down.drain()
 
     def _store(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
         memory, first = self._memory, self._plan.first_token
-        memory.down.after(memory.down.compute_point())
+        down = memory.beside[layer].down
+        down.after(down.compute_point())
         for target in self._plan.targets:
             begin = target.first_token - first
             span = slice(begin, begin + target.num_tokens)
@@ -130,9 +132,7 @@ class ExactAttention:
                 memory.device.view(layer, Part.VALUES, target.device, *where).copy_(values[:, span])
             if target.host is not None:
                 for half, tensor in zip(Part, (keys, values), strict=True):
-                    memory.down.copy(
-                        memory.host.view(layer, half, target.host, *where), tensor[:, span]
-                    )
+                    down.copy(memory.host.view(layer, half, target.host, *where), tensor[:, span])
         for segment in self._plan.direct:
             self._write(layer, segment, Part.KEYS, keys)
             self._write(layer, segment, Part.VALUES, values)
@@ -148,7 +148,7 @@ class ExactAttention:
             geometry.head_dim,
         )
         buffer = transfer.writes.take_buffer()
-        down = self._memory.down
+        down = self._memory.beside[layer].down
         down.copy(buffer.pages, pages.transpose(0, 1))
         run = PageRun(segment, 0, geometry.pages_per_segment)
         transfer.writes.write(buffer, run, half, layer, filled=down.point())

@@ -56,7 +56,7 @@ def probe(
                 rest = reader.next(layer, index)
                 num_bytes = layout.pages_at_rest * memory.geometry.page_slice_bytes
                 with memory.telemetry.bring_up(num_bytes):
-                    keys = _keys_at_rest(memory, part, layout, rest)
+                    keys = _keys_at_rest(memory, layer, part, layout, rest)
                 scores.add(
                     page_lse(
                         queries[layer], keys, scaling=spec.scaling,
@@ -116,10 +116,12 @@ def probe_scores(mass: Tensor, neutral: Tensor) -> Tensor:
     return (mass - neutral).clamp(min=0.0).sqrt().sum(dim=(0, 1))
 
 
-def _keys_at_rest(memory: TierMemory, part: PartPlan, layout: PartLayout, rest: RestPart) -> Tensor:
+def _keys_at_rest(
+    memory: TierMemory, layer: int, part: PartPlan, layout: PartLayout, rest: RestPart
+) -> Tensor:
     """Gather the keys of a part side by side, `[num_kv_heads, part.num_tokens, head_dim]`."""
     geometry = memory.geometry
-    size, scratch = geometry.page_tokens, memory.scratch[0]
+    size, scratch = geometry.page_tokens, memory.beside[layer].scratch[0]
     for piece in layout.pieces:
         begin = piece.first_page * size
         target = scratch[:, begin : begin + piece.num_pages * size]

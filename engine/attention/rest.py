@@ -14,7 +14,7 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.attention.layout import PartLayout, Piece
-from engine.attention.memory import TierMemory
+from engine.attention.memory import DeviceMemory, TierMemory
 from engine.telemetry import Phase
 from engine.tiers.copies import Point
 from engine.tiers.transfer import ReadJob, Staged
@@ -61,6 +61,24 @@ class _OnDevice:
         return self._buffer[half, piece.first_page : piece.first_page + piece.num_pages]
 
 
+class _Staging:
+    """The buffers of one device in which pages arrive, taken in turn."""
+
+    def __init__(self, device: DeviceMemory) -> None:
+        self.up, self._buffers, self._turn = device.up, device.staging, 0
+        self._free = [device.up.compute_point() for _ in device.staging]
+
+    def take(self) -> Tensor:
+        """Give a buffer; copies queued from now on wait until compute is done with it."""
+        self.up.after(self._free[self._turn])
+        return self._buffers[self._turn]
+
+    def let_go(self) -> None:
+        """What was taken is done with as soon as what compute has queued by now is done."""
+        self._free[self._turn] = self.up.compute_point()
+        self._turn = (self._turn + 1) % len(self._buffers)
+
+
 class RestReader:
     """Gives the pages at rest of parts in the order in which they will be read.
 
@@ -89,10 +107,10 @@ class RestReader:
         if jobs:
             assert memory.transfer is not None
             self._stream = memory.transfer.stream(jobs)
-        self._staging = () if in_ram else memory.staging
-        self._free = [memory.up.compute_point() for _ in self._staging]
-        """Where compute is done with each of the buffers."""
-        self._turn = 0
+        devices = () if in_ram else memory.devices
+        self._staging = {each: _Staging(each) for each in devices if each.staging}
+        self._taken: _Staging | None = None
+        """Whose buffer holds what was given last."""
         self._sent: Point | None = None
         """Where what was read last has left RAM."""
         self.slices_in_memory = 0
@@ -106,9 +124,10 @@ class RestReader:
         self.slices_in_memory += staged.slices_in_memory if staged is not None else 0
         rest = _InRam(self._memory, layer, staged)
         self._keep(layer, layout, rest)
-        if not self._staging or not layout.pages_at_rest:
+        staging = self._staging.get(self._memory.beside[layer])
+        if staging is None or not layout.pages_at_rest:
             return rest
-        return self._send_up(layer, layout, rest)
+        return self._send_up(staging, layer, layout, rest)
 
     def close(self) -> None:
         """Stop reading ahead; waits for the reads and copies in flight."""
@@ -119,10 +138,9 @@ class RestReader:
 
     def _let_go(self) -> None:
         """What was given before is done with, as soon as what is queued by now is done."""
-        if not self._staging:
-            return
-        self._free[self._turn] = self._memory.up.compute_point()
-        self._turn = (self._turn + 1) % len(self._staging)
+        if self._taken is not None:
+            self._taken.let_go()
+            self._taken = None
         if self._sent is not None:
             self._sent.synchronize()  # the next read may take the memory that it was sent from
             self._sent = None
@@ -137,10 +155,11 @@ class RestReader:
                     slots = self._memory.host.pages(layer, half, piece.keep, piece.num_pages)
                     slots.copy_(rest.of(piece, half))
 
-    def _send_up(self, layer: int, layout: PartLayout, rest: RestPart) -> RestPart:
-        up, host = self._memory.up, self._memory.host
-        up.after(self._free[self._turn])
-        arriving = _OnDevice(self._memory, layer, self._staging[self._turn])
+    def _send_up(
+        self, staging: _Staging, layer: int, layout: PartLayout, rest: RestPart
+    ) -> RestPart:
+        up, host, self._taken = staging.up, self._memory.host, staging
+        arriving = _OnDevice(self._memory, layer, staging.take())
         for piece in layout.pieces_at_rest:
             for half in self._halves:
                 if piece.slot is not None and host.is_shared:

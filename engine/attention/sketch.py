@@ -175,7 +175,8 @@ class KeySketch:
             queries: Likewise, `[num_heads, T, head_dim]`; not looked at once there is a basis.
         """
         room = self.max_tokens - self.num_tokens
-        new = torch.stack([keys[layer][:, :room] for layer in self.layers])
+        device = keys[self.layers[0]].device  # layers may lie on several
+        new = torch.stack([keys[layer][:, :room].to(device) for layer in self.layers])
         if self.basis is None:
             self._collect(new.cpu(), queries)
         else:

@@ -71,10 +71,11 @@ class PastReader:
                 device.view(layer, Part.KEYS, layout.first_slot, 0, count),
                 device.view(layer, Part.VALUES, layout.first_slot, 0, count),
             )
+        scratch = self._memory.beside[layer].scratch
         if part.own:
-            for half, tensor in zip(self._memory.scratch, own, strict=True):
+            for half, tensor in zip(scratch, own, strict=True):
                 half[:, count - 1 : count] = tensor
-        return self._memory.scratch[0, :, :count], self._memory.scratch[1, :, :count]
+        return scratch[0, :, :count], scratch[1, :, :count]
 
     def close(self) -> None:
         """Stop reading ahead; waits for the reads in flight."""
@@ -114,9 +115,8 @@ class PastReader:
     ) -> None:
         size = self._memory.geometry.page_tokens
         begin, count = piece.first_page * size, piece.num_pages * size
-        halves = [
-            self._paged(half[:, begin : begin + count], piece) for half in self._memory.scratch
-        ]
+        scratch = self._memory.beside[layer].scratch
+        halves = [self._paged(half[:, begin : begin + count], piece) for half in scratch]
         slot = piece.slot if piece.tier is Tier.DEVICE else piece.promote
         if slot is None:
             self._bring_up(part, piece, rest, rope_index, halves[0], halves[1])

@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,15 @@ if TYPE_CHECKING:
 
 NOT_SERVED = "Use a causal language model that transformers knows, without code of its own."
 
-DeviceMap = str | dict[str, str] | None
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where weights go, as accelerate takes it."""
+
+    device_map: str | dict[str, str] | None
+    """"auto" spreads them evenly over what `max_memory` names; None is plain CPU."""
+    max_memory: dict[int | str, int] | None = None
+    """Most bytes by CUDA device index or "cpu"; None: whatever is free."""
 
 
 @contextmanager
@@ -96,7 +105,7 @@ def read_model(
     config: PretrainedConfig,
     *,
     dtype: torch.dtype | None,
-    device_map: DeviceMap,
+    placement: Placement,
 ) -> PreTrainedModel:
     """Read the weights, in the checkpoint's own dtype unless one is given.
 
@@ -104,7 +113,7 @@ def read_model(
         files: Where they are.
         config: As `read_config` returned it.
         dtype: To convert to; a GGUF file is dequantized to it, bfloat16 by default.
-        device_map: As accelerate takes it; none for plain CPU.
+        placement: Where they go.
 
     Returns:
         A model for inference with eager attention.
@@ -114,7 +123,10 @@ def read_model(
     """
     from transformers import AutoModelForCausalLM, GgufConfig
 
-    options: dict[str, Any] = _common(files) | {"device_map": device_map}
+    options: dict[str, Any] = _common(files) | {
+        "device_map": placement.device_map,
+        "max_memory": placement.max_memory,
+    }
     if files.gguf is None:
         options |= {"dtype": dtype or "auto", "use_safetensors": True}
     else:

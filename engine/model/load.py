@@ -60,6 +60,8 @@ class LoadedModel:
     eos_ids: frozenset[int]
     device: torch.device
     """Where token ids go in; with several devices, later layers may be elsewhere."""
+    layer_devices: tuple[torch.device, ...]
+    """Where each layer computes, and so where its pages belong."""
     dtype: torch.dtype
     """What it computes in; keys and values are kept in `geometry.dtype`."""
     weights_fingerprint: str
@@ -85,7 +87,8 @@ def load_model(
 
     Args:
         source: Folder, `.gguf` file, or hub id.
-        device: "auto" (CUDA if there is one), "cpu", "cuda" or "cuda:N".
+        device: "auto" (CUDA if there is any, as many as the weights need), "cpu", "cuda" or
+            "cuda:N" (that one alone).
         dtype: "bfloat16", "float16", "float32", or None for the checkpoint's own.
         offline: Never touch the network.
         page_tokens: Tokens of a page, for the geometry.
@@ -116,8 +119,8 @@ def load_model(
         tokenizer = checkpoint.read_tokenizer(files)
         given = DTYPES[dtype] if dtype else None
         weight_bytes = _weight_bytes(empty, given or _own_dtype(config))
-        device_map = _placement(files.name, weight_bytes, target)
-        model = checkpoint.read_model(files, config, dtype=given, device_map=device_map)
+        placement = place_weights(files.name, weight_bytes, target, may_spread=device == "auto")
+        model = checkpoint.read_model(files, config, dtype=given, placement=placement)
         weights = fingerprint.weights_fingerprint(model)
         kv_dtype = model.dtype
         if _is_better_wide(model, weight_bytes) if widen is None else widen:
@@ -140,7 +143,8 @@ def load_model(
         num_heads=traces[0].heads,
         vocab_size=int(config.vocab_size),
         eos_ids=_eos_ids(model, tokenizer),
-        device=model.device,
+        device=traces[0].device,
+        layer_devices=tuple(trace.device for trace in traces),
         dtype=model.dtype,
         weights_fingerprint=weights,
         tokenizer_fingerprint=fingerprint.tokenizer_fingerprint(tokenizer),
@@ -235,23 +239,41 @@ def _weight_bytes(empty: PreTrainedModel, dtype: torch.dtype) -> int:
     return sum(weight.numel() for weight in empty.parameters()) * dtype.itemsize
 
 
-def _placement(name: str, weight_bytes: int, device: torch.device) -> checkpoint.DeviceMap:
+def place_weights(
+    name: str, weight_bytes: int, device: torch.device, *, may_spread: bool
+) -> checkpoint.Placement:
     """Decide where weights go: one device if they fit, else several and the CPU.
+
+    What is placed on the CPU still computes on a device; accelerate moves it there each time.
+
+    Args:
+        name: Of the model, for errors.
+        weight_bytes: What they take.
+        device: The first choice.
+        may_spread: Whether other CUDA devices may be used, too.
 
     Raises:
         ModelError: All memory together is too small.
     """
     ram = psutil.virtual_memory().available
-    on_device = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    if weight_bytes <= on_device * DEVICE_SHARE:
-        return {"": str(device)}
-    if weight_bytes > on_device + ram:
+    if device.type == "cpu":
+        free = {}
+    else:
+        assert device.index is not None
+        indices = range(torch.cuda.device_count()) if may_spread else [device.index]
+        free = {index: torch.cuda.mem_get_info(index)[0] for index in indices}
+        if weight_bytes <= free[device.index] * DEVICE_SHARE:
+            return checkpoint.Placement({"": str(device)})
+    total = sum(free.values()) + ram
+    if weight_bytes > total:
         raise ModelError(
-            f"{name}: its weights need {weight_bytes / 1e9:.1f} GB, "
-            f"{(on_device + ram) / 1e9:.1f} GB are free",
+            f"{name}: its weights need {weight_bytes / 1e9:.1f} GB, {total / 1e9:.1f} GB are free",
             "Free memory or choose a smaller model.",
         )
-    return "auto" if device.type == "cuda" else None
+    if not free:
+        return checkpoint.Placement(None)
+    most: dict[int | str, int] = {index: int(room * DEVICE_SHARE) for index, room in free.items()}
+    return checkpoint.Placement("auto", {**most, "cpu": ram})
 
 
 def _window(config: PretrainedConfig) -> int:

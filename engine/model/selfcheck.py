@@ -56,6 +56,8 @@ class LayerTrace:
     key_shape: tuple[int, int]
     """KV heads and head dimension."""
     value_shape: tuple[int, int]
+    device: torch.device
+    """Where its keys and values come from."""
 
 
 class PlainContext:
@@ -74,6 +76,7 @@ class PlainContext:
             queries.shape[0],
             (keys.shape[0], keys.shape[2]),
             (values.shape[0], values.shape[2]),
+            keys.device,
         )
         groups = queries.shape[0] // keys.shape[0]
         rotated = self.rope.rotate(queries.float(), 0, spec.rope)

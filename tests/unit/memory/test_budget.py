@@ -221,7 +221,8 @@ def test_no_plan_exceeds_a_budget(
 def allocated(assembly: Assembly) -> int:
     """Bytes of every tensor and buffer that an engine holds for pages."""
     memory = assembly.memory
-    tensors = memory.device._arena.nbytes + memory.host._arena.nbytes + memory.scratch.nbytes
+    tensors = sum(arena.nbytes for arena in memory.device.arenas.values())
+    tensors += memory.host._arena.nbytes + sum(each.scratch.nbytes for each in memory.devices)
     transfer = memory.transfer
     if transfer is None:
         return tensors
@@ -250,6 +251,7 @@ def test_no_engine_allocates_more_than_its_budget(
     model = SimpleNamespace(
         geometry=geometry,
         device=torch.device("cpu"),
+        layer_devices=(torch.device("cpu"),) * layers,
         layers=(LayerSpec(None, None, 1.0, 0),) * layers,
     )
     with TemporaryDirectory() as folder:

@@ -15,8 +15,9 @@ from tiny_models import ARCHITECTURES, END, PAD, make_config_only, make_tiny_ggu
 
 from engine.errors import ConfigError, ModelError
 from engine.model import load
+from engine.model.checkpoint import Placement
 from engine.model.hook import LayerSpec
-from engine.model.load import choose_device, load_model
+from engine.model.load import choose_device, load_model, place_weights
 from engine.types import KVGeometry
 
 
@@ -273,3 +274,45 @@ def test_impossible_options_are_named(
 
 def test_auto_takes_what_is_there() -> None:
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+CUDA = torch.device("cuda", 0)
+
+
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs with 10 and 20 GB free, and 8 GB of RAM."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    free = {0: 10 * 10**9, 1: 20 * 10**9, CUDA: 10 * 10**9}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (free[index], 24 * 10**9))
+    memory = SimpleNamespace(available=8 * 10**9, total=16 * 10**9)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "may_spread", "expected"),
+    [
+        (8, True, Placement({"": "cuda:0"})),
+        (12, True, Placement("auto", {0: 8_500_000_000, 1: 17 * 10**9, "cpu": 8 * 10**9})),
+        (12, False, Placement("auto", {0: 8_500_000_000, "cpu": 8 * 10**9})),
+    ],
+)
+def test_weights_spread_over_gpus_only_where_one_was_not_chosen(
+    monkeypatch: pytest.MonkeyPatch, gigabytes: int, may_spread: bool, expected: Placement
+) -> None:
+    """A share of every device is left to pages and activations."""
+    two_gpus(monkeypatch)
+    assert place_weights("m", gigabytes * 10**9, CUDA, may_spread=may_spread) == expected
+
+
+def test_weights_too_large_for_the_chosen_gpu_and_ram_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    two_gpus(monkeypatch)
+    with pytest.raises(ModelError, match=r"need 20.0 GB, 18.0 GB are free"):
+        place_weights("m", 20 * 10**9, CUDA, may_spread=False)
+    assert place_weights("m", 20 * 10**9, CUDA, may_spread=True).device_map == "auto"
+
+
+def test_a_layer_is_where_its_keys_come_from(folder: Path) -> None:
+    """Said by what the hook sees, whatever put the weights there."""
+    assert load_model(folder).layer_devices == (torch.device("cpu"),) * 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from engine.tiers.device import DeviceTier
@@ -14,8 +16,8 @@ CPU = torch.device("cpu")
 
 
 def device(slots: int = 5) -> DeviceTier:
-    tier = DeviceTier(GEOMETRY, slots, CPU)
-    tier._arena.zero_()
+    tier = DeviceTier(GEOMETRY, slots, [CPU, CPU])
+    tier.arenas[CPU].zero_()
     return tier
 
 
@@ -48,6 +50,21 @@ def test_copying_a_page_copies_every_layer_and_nothing_else() -> None:
                 assert tier.view(layer, half, SlotId(3), 0, 8).eq(value).all()
                 assert not tier.view(layer, half, SlotId(2), 0, 8).any()
                 assert not tier.view(layer, half, SlotId(4), 0, 8).any()
+
+
+def test_layers_on_several_devices_have_their_pages_there() -> None:
+    """A second name of the CPU stands for a second device."""
+    other = torch.device("cpu", 0)
+    geometry = replace(GEOMETRY, num_layers=5)
+    tier = DeviceTier(geometry, 3, [CPU, CPU, other, CPU, other])
+    assert [len(arena) for arena in tier.arenas.values()] == [3, 2]
+    for layer in range(5):
+        tier.view(layer, Part.KEYS, SlotId(1), 0, 8).fill_(layer + 1)
+    first, second = (tier.arenas[name][:, Part.KEYS, 0, 8, 0].tolist() for name in (CPU, other))
+    assert first == [1.0, 2.0, 4.0] and second == [3.0, 5.0]
+    tier.copy(SlotId(1), SlotId(2))
+    for layer in range(5):
+        assert tier.view(layer, Part.KEYS, SlotId(2), 0, 8).eq(layer + 1).all()
 
 
 def test_the_bytes_of_a_host_page_are_in_the_order_of_a_page_at_rest() -> None:
