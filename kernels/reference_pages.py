@@ -34,6 +34,18 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     return torch.cat((turned.to(x.dtype), x[..., 2 * half :]), dim=-1)
 
 
+def rotate_into(x: Tensor, out: Tensor, rotation: Rotation) -> None:
+    """Rotate consecutive tokens.
+
+    Args:
+        x: `[H, T, D]`, or `[H, N, P, D]` with the tokens of neighbouring pages in order.
+        out: Takes the result; same shape and dtype, any strides; may be `x` itself.
+        rotation: Tables whose row i is for token i.
+    """
+    cos, sin = (table.reshape(*x.shape[1:-1], table.shape[-1]) for table in rotation)
+    out.copy_(rotate(x, (cos, sin)))
+
+
 def append(
     keys: Tensor,
     values: Tensor,

@@ -39,20 +39,13 @@ class CodedViews(NamedTuple):
         return self.how.grouped[self.how.group_axis - 1]
 
 
-def views_of(how: CodedSlice, coded: Tensor) -> CodedViews | None:
-    """Cut coded slices `[N, num_bytes]` into codes, scales and zeros.
-
-    Returns:
-        The views, or None where a scale would begin at an odd address, or channels are odd: no
-        kernel reads such slices.
-    """
+def views_of(how: CodedSlice, coded: Tensor) -> CodedViews:
+    """Cut coded slices `[N, num_bytes]`, which begin at even addresses, into their numbers."""
     size = how.scale_dtype.itemsize
     begin, end = how.code_bytes, how.code_bytes + how.scale_bytes
-    misplaced = (coded.data_ptr() | coded.stride(0) | begin) % size
-    if misplaced or coded.storage_offset() % size or how.shape[2] % 2:
-        return None
+    assert how.shape[2] % 2 == 0 and (coded.storage_offset() | coded.stride(0) | begin) % size == 0
     scales = coded[:, begin:end].view(how.scale_dtype)
-    zeros = coded[:, end:].view(how.scale_dtype) if how.scheme == "int4" else None
+    zeros = coded[:, end:].view(how.scale_dtype) if how.is_packed else None
     return CodedViews(how, coded[:, :begin], scales, zeros)
 
 

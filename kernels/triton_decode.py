@@ -3,7 +3,7 @@
 Owns promotion of coded pages in one pass: codes are read once, keys turned by their positions, and
 rows of the arena written once. To the bits of decoding (`quantize.py`) and then rotating
 (`reference_pages.py`): a key is rounded to the dtype of the KV in between. Bound by memory; a
-program does `TOKENS` tokens of up to four heads, for the reason told in `triton_pages.py`.
+program does `TOKENS` tokens of up to four heads, for the reason told in `triton_moves.py`.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
@@ -18,8 +18,8 @@ from torch import Tensor
 from kernels.quantize import KEYS, VALUES, coded_slice
 from kernels.reference_pages import Rotation
 from kernels.triton_codecs import CodedViews, decoded, views_of
+from kernels.triton_moves import TOKENS, heads_together
 from kernels.triton_numbers import narrow, widen
-from kernels.triton_pages import TOKENS, heads_together
 
 
 @triton.jit
@@ -134,7 +134,6 @@ def decode(
     how = coded_slice(name, part, shape, dtype)
     assert how is not None and out.dtype == dtype and out.stride(-1) == 1
     views = views_of(how, coded)
-    assert views is not None
     heads, page_tokens, head_dim = shape
     together = heads_together(heads)
     if len(coded):
@@ -169,9 +168,7 @@ def gather_coded(
     for part, coded in ((KEYS, keys), (VALUES, values)):
         how = coded_slice(name, part, shape, into_keys.dtype)
         assert how is not None
-        found = views_of(how, coded)
-        assert found is not None
-        views.append(found)
+        views.append(views_of(how, coded))
     if not len(keys):
         return
     key_views, value_views = views

@@ -182,7 +182,6 @@ def encode_into(name: str, part: int, slices: Tensor, coded: Tensor, faults: Ten
     how = coded_slice(name, part, (heads, page_tokens, head_dim), slices.dtype)
     assert how is not None and slices.stride(-1) == 1
     views = views_of(how, coded)
-    assert views is not None
     if not count:
         return
     arguments = (

@@ -112,6 +112,20 @@ def test_far_positions_are_exact(module, position) -> None:
 
 
 @MODULES
+@pytest.mark.parametrize("shape", [(2, 21, 48), (3, 2, PAGE, 64)], ids=str)
+def test_tokens_are_rotated_where_they_lie(module, shape) -> None:
+    turner = rope(32)
+    apart = noise(*shape[1:-1], shape[0], shape[-1], dtype=torch.bfloat16)
+    x = apart.movedim(-2, 0)
+    tokens = x[0, ..., 0].numel()
+    expected, out = turner.rotate(x, 9, 0), torch.empty(shape, dtype=torch.bfloat16)
+    module.rotate_into(x, out, turner.tables(9, tokens, 0))
+    assert torch.equal(out, expected)
+    module.rotate_into(x, x, turner.tables(9, tokens, 0))
+    assert torch.equal(x, expected)
+
+
+@MODULES
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("tokens", "first"), [(1, 0), (1, 15), (7, 12), (33, 5), (16, 0)])
 def test_append_starts_anywhere_in_a_page(module, tokens, first, dtype) -> None:
