@@ -14,16 +14,6 @@ from kvcli.estimate import measured_speed
 from kvcli.known_disks import recall
 from kvcli.output import Output
 
-EMBEDDINGS = ("embed_tokens.weight", "lm_head.weight")
-"""Weights that reading a token hardly touches."""
-
-
-def matrix_params(model: LoadedModel) -> int:
-    """Parameters that every token of a prompt is multiplied with."""
-    weights = model.model.named_parameters()
-    matrices = [w for name, w in weights if w.ndim == 2 and not name.endswith(EMBEDDINGS)]
-    return sum(weight.numel() for weight in matrices)
-
 
 def tokens_to_recompute(
     model: LoadedModel, engine: Engine, file: SessionFile, output: Output
@@ -42,7 +32,7 @@ def tokens_to_recompute(
     geometry = model.geometry
     rates = Rates(probe.choice(geometry.slice_bytes).rate, flops)
     attention = 4.0 * geometry.num_layers * model.num_heads * geometry.head_dim
-    work = Work(2.0 * matrix_params(model), attention)
+    work = Work(2.0 * model.matrix_params, attention)
     most = engine.memory_plan.device_pages * geometry.page_tokens
     split = cheapest_split(geometry, file.kv_tokens, most, rates, work)
     say = output.status if split.recomputed else output.detail

@@ -19,7 +19,6 @@ from engine.model.load import LoadedModel
 from engine.session import SessionFile, extents_bytes
 from engine.telemetry import Telemetry
 from kvcli.answer import Answer, Ending
-from kvcli.bring_back import matrix_params
 from kvcli.conversation import Conversation
 from kvcli.dashboard import Dashboard
 from kvcli.estimate import reading_flops, remember_speed
@@ -107,7 +106,7 @@ class Run:
         return reading_flops(
             tokens,
             is_bounded=self.conversation.sequence.local_window is not None,
-            matrix_params=matrix_params(self.model),
+            matrix_params=self.model.matrix_params,
             num_layers=self.model.geometry.num_layers,
             num_heads=self.model.num_heads,
             head_dim=self.model.geometry.head_dim,

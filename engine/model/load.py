@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 import psutil
 import torch
+from torch import nn
 
 from engine.errors import ConfigError, ModelError
-from engine.model import checkpoint, fingerprint, selfcheck
+from engine.model import checkpoint, fingerprint, packed, selfcheck
+from engine.model.fused import fuse, layer_kinds
 from engine.model.hook import LayerSpec, install
+from engine.model.packed import WeightForm
 from engine.model.refusal import refusal, refuse_config, refuse_modules, rope_parameters
 from engine.model.retrieval import likely_lookup_layers
 from engine.model.rope import Rope
@@ -69,7 +72,12 @@ class LoadedModel:
     template_fingerprint: str
     rope_fingerprint: str
     warnings: tuple[str, ...]
-    """What transformers had to say, one line each."""
+    """What transformers had to say, and what makes the model slow, one line each."""
+    weight_form: WeightForm
+    unfused: tuple[str, ...]
+    """Kinds of decoder layers that run as transformers has them; empty if all are fused."""
+    matrix_params: int
+    """Weights that every token of a prompt is multiplied with."""
 
 
 def load_model(
@@ -81,7 +89,8 @@ def load_model(
     page_tokens: int = 64,
     segment_tokens: int = 512,
     self_check: bool = True,
-    widen: bool | None = None,
+    weight_form: WeightForm | None = None,
+    fused: bool = True,
 ) -> LoadedModel:
     """Load a causal language model and hook it.
 
@@ -94,8 +103,9 @@ def load_model(
         page_tokens: Tokens of a page, for the geometry.
         segment_tokens: Tokens of a segment, for the geometry.
         self_check: Compare logits of the hooked with those of the untouched model.
-        widen: Compute in fp32, whatever the dtype; None: where half precision is slower and twice
-            the memory is there. KV and fingerprints are in the dtype all the same.
+        weight_form: How weights lie in memory, see `WeightForm`; PACKED is WIDE where they cannot
+            be packed, OWN where they are wide already. None: the fastest that there is room for.
+        fused: Put fused layers in the place of those that are known.
 
     Returns:
         The model, ready to be called with `kv_context`.
@@ -122,10 +132,9 @@ def load_model(
         placement = place_weights(files.name, weight_bytes, target, may_spread=device == "auto")
         model = checkpoint.read_model(files, config, dtype=given, placement=placement)
         weights = fingerprint.weights_fingerprint(model)
-        kv_dtype = model.dtype
-        if _is_better_wide(model, weight_bytes) if widen is None else widen:
-            model.to(torch.float32)  # type: ignore[arg-type]
-        rope, traces = _hook(files.name, model, kv_dtype, self_check)
+        kv_dtype, matrix_params = model.dtype, _matrix_params(model)
+        form = _reform(model, weight_form or _best_form(model, weight_bytes))
+        rope, traces, unfused = _hook(files.name, model, kv_dtype, self_check, fused)
     layers = tuple(trace.spec for trace in traces)
     return LoadedModel(
         model=model,
@@ -145,12 +154,15 @@ def load_model(
         eos_ids=_eos_ids(model, tokenizer),
         device=traces[0].device,
         layer_devices=tuple(trace.device for trace in traces),
-        dtype=model.dtype,
+        dtype=kv_dtype if form is WeightForm.OWN else torch.float32,
         weights_fingerprint=weights,
         tokenizer_fingerprint=fingerprint.tokenizer_fingerprint(tokenizer),
         template_fingerprint=fingerprint.template_fingerprint(tokenizer),
         rope_fingerprint=rope.fingerprint,
-        warnings=tuple(notes),
+        warnings=(*notes, *_slow_layers(unfused if fused else ())),
+        weight_form=form,
+        unfused=unfused,
+        matrix_params=matrix_params,
     )
 
 
@@ -179,19 +191,23 @@ def choose_device(device: str) -> torch.device:
 
 
 def _hook(
-    name: str, model: PreTrainedModel, kv_dtype: torch.dtype, self_check: bool
-) -> tuple[Rope, tuple[LayerTrace, ...]]:
-    """Hook the model and return what it really hands to attention, checked if asked."""
+    name: str, model: PreTrainedModel, kv_dtype: torch.dtype, self_check: bool, fused: bool
+) -> tuple[Rope, tuple[LayerTrace, ...], tuple[str, ...]]:
+    """Hook the model, fuse and pack its layers, and compare it with the untouched one if asked.
+
+    Returns:
+        The rotation, what each layer really hands to attention, and the layers left unfused.
+    """
     ids = selfcheck.check_ids(int(model.config.vocab_size))
-    if not self_check:
-        rope = install(model, kv_dtype)
-        return rope, _in_order(name, model, selfcheck.hooked_logits(model, rope, ids[:1])[1])
-    expected = selfcheck.stock_logits(model, ids)
+    expected = selfcheck.stock_logits(model, ids) if self_check else None
     rope = install(model, kv_dtype)
-    actual, traces = selfcheck.hooked_logits(model, rope, ids)
-    ordered = _in_order(name, model, traces)
-    selfcheck.compare(name, model.config, expected, actual, kv_dtype)
-    return rope, ordered
+    traces = _in_order(name, model, selfcheck.hooked_logits(model, rope, ids[:1])[1])
+    unfused = fuse(model, traces, kv_dtype) if fused else layer_kinds(model)
+    packed.pack(model)
+    if expected is not None:
+        actual = selfcheck.hooked_logits(model, rope, ids)[0]
+        selfcheck.compare(name, model.config, expected, actual, kv_dtype)
+    return rope, traces, unfused
 
 
 def _in_order(
@@ -220,13 +236,47 @@ def _geometry(
     return KVGeometry(len(traces), kv_heads, head_dim, dtype)
 
 
-def _is_better_wide(model: PreTrainedModel, weight_bytes: int) -> bool:
-    """Whether a model that was loaded computes faster in fp32, and fits."""
+def _best_form(model: PreTrainedModel, weight_bytes: int) -> WeightForm:
+    """Choose the form in which a model that was loaded computes fastest, and fits."""
     if model.device.type != "cpu" or model.dtype.itemsize >= torch.float32.itemsize:
-        return False
-    is_native = model.dtype is torch.bfloat16 and multiplies_bf16()
+        return WeightForm.OWN
+    if model.dtype is torch.bfloat16 and multiplies_bf16():
+        return WeightForm.OWN
     widening = weight_bytes // model.dtype.itemsize * torch.float32.itemsize
-    return not is_native and widening <= psutil.virtual_memory().available * WIDE_SHARE
+    if packed.can_pack() or widening <= psutil.virtual_memory().available * WIDE_SHARE:
+        return WeightForm.PACKED
+    return WeightForm.OWN
+
+
+def _reform(model: PreTrainedModel, form: WeightForm) -> WeightForm:
+    """Bring weights into a form, as far as they can be; packing itself comes later."""
+    if form is WeightForm.PACKED and model.dtype.itemsize < torch.float32.itemsize:
+        if packed.narrow(model):
+            return form
+        form = WeightForm.WIDE
+    if form is WeightForm.WIDE:
+        model.to(torch.float32)  # type: ignore[arg-type]
+        return form
+    return WeightForm.OWN
+
+
+def _slow_layers(kinds: tuple[str, ...]) -> list[str]:
+    """Say which layers are not fused although they might have been."""
+    return [f"{kind} is not known to be fused: it runs as transformers has it" for kind in kinds]
+
+
+def _matrix_params(model: PreTrainedModel) -> int:
+    """Count the weights that every token of a prompt is multiplied with: matrices, but not those
+    of the vocabulary."""
+    head: nn.Module | None = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    vocabulary = {id(model.get_input_embeddings()), id(head)}
+    return sum(
+        weight.numel()
+        for module in model.modules()
+        if id(module) not in vocabulary
+        for weight in module.parameters(recurse=False)
+        if weight.ndim > 1
+    )
 
 
 def _own_dtype(config: PretrainedConfig) -> torch.dtype:

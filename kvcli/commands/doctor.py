@@ -1,7 +1,7 @@
 """`kvcli doctor`: what this machine offers, what is missing, and what to do about it.
 
-Owns the checks and their thresholds. Imports torch only inside the check of devices, which is the
-slow one.
+Owns the checks and their thresholds. Imports torch only inside the checks of devices and weights,
+which are the slow ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 from rich.table import Table
 from rich.text import Text
 
-from kernels.cpu import cpu_flags
+from kernels.cpu import cpu_flags, multiplies_bf16
 from kvcli.commands.check import Check, Mark
 from kvcli.commands.devices import device_checks
 from kvcli.corpus.code import CodeCutter
@@ -89,6 +89,7 @@ def all_checks() -> Iterator[Check]:
     yield _cpu()
     yield _ram()
     yield from _devices()
+    yield from _weights()
     yield from _cache()
     yield _model()
     yield _grammars()
@@ -119,9 +120,7 @@ def _cpu() -> Check:
     found = f"{name}, {cores} cores, {fast[0] if fast else 'no vector extensions known'}"
     if fast and fast[0] != "avx2":
         return Check("cpu", Mark.GOOD, found)
-    return Check(
-        "cpu", Mark.NOTE, found, "No bf16 instructions: weights are kept in fp32, twice as large."
-    )
+    return Check("cpu", Mark.NOTE, found, "No bf16 instructions: products are computed in fp32.")
 
 
 def _ram() -> Check:
@@ -145,6 +144,24 @@ def _devices() -> Iterator[Check]:
     from kvcli.gpu_facts import gather_facts  # has torch, which the other checks need not wait for
 
     yield from device_checks(gather_facts())
+
+
+def _weights() -> Iterator[Check]:
+    """How the weights of a half-precision model will lie in RAM, and which layers are fused."""
+    try:
+        from engine.model.fused import KNOWN
+        from engine.model.packed import can_pack
+    except Exception:  # the check of devices says why
+        return
+    if multiplies_bf16():
+        yield Check("weights", Mark.GOOD, "bf16 as they are")
+    elif can_pack():
+        yield Check("weights", Mark.GOOD, "fp16, multiplied in fp32 by FBGEMM: nothing is rounded")
+    else:
+        advice = "Twice as large as on a processor with FBGEMM, and slower to answer."
+        yield Check("weights", Mark.NOTE, "fp32: this build of torch has no FBGEMM", advice)
+    kinds = ", ".join(name.removesuffix("DecoderLayer") for name in KNOWN)
+    yield Check("fused layers", Mark.GOOD, f"{kinds}; others run as transformers has them")
 
 
 def _cache() -> Iterator[Check]:

@@ -14,10 +14,11 @@ from safetensors.torch import load_file, save_file
 from tiny_models import ARCHITECTURES, END, PAD, make_config_only, make_tiny_gguf, make_tiny_model
 
 from engine.errors import ConfigError, ModelError
-from engine.model import load
+from engine.model import fused, load, packed
 from engine.model.checkpoint import Placement
 from engine.model.hook import LayerSpec
 from engine.model.load import choose_device, load_model, place_weights
+from engine.model.packed import WeightForm
 from engine.types import KVGeometry
 
 
@@ -40,7 +41,7 @@ def test_shape_without_the_self_check_is_the_same(architecture: str, tmp_path: P
 
 
 def test_keeps_the_dtype_of_the_checkpoint(folder: Path) -> None:
-    loaded = load_model(folder, widen=False)
+    loaded = load_model(folder, weight_form=WeightForm.OWN)
     assert loaded.dtype == torch.bfloat16
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.bfloat16}
 
@@ -51,34 +52,63 @@ def test_converts_to_a_given_dtype(folder: Path) -> None:
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
 
 
-def test_a_widened_model_keeps_its_kv_and_its_identity(folder: Path) -> None:
+@pytest.mark.parametrize("form", [WeightForm.WIDE, WeightForm.PACKED])
+def test_the_form_of_the_weights_changes_neither_kv_nor_identity(
+    form: WeightForm, folder: Path
+) -> None:
     """A session read on a CPU with bf16 products goes on, byte for byte, on one without."""
-    narrow, wide = load_model(folder, widen=False), load_model(folder, widen=True)
-    assert wide.dtype == torch.float32
-    assert {weight.dtype for weight in wide.model.parameters()} == {torch.float32}
-    assert wide.geometry == narrow.geometry
-    assert wide.geometry.dtype == "bfloat16"
+    narrow = load_model(folder, weight_form=WeightForm.OWN)
+    reformed = load_model(folder, weight_form=form)
+    assert reformed.weight_form is form
+    assert reformed.dtype == torch.float32
+    assert reformed.geometry == narrow.geometry
+    assert reformed.geometry.dtype == "bfloat16"
+    assert reformed.matrix_params == narrow.matrix_params
     for name in ("weights", "tokenizer", "template", "rope"):
-        assert getattr(wide, f"{name}_fingerprint") == getattr(narrow, f"{name}_fingerprint")
+        assert getattr(reformed, f"{name}_fingerprint") == getattr(narrow, f"{name}_fingerprint")
 
 
 @pytest.mark.parametrize(
-    ("multiplies", "times", "expected"),
+    ("multiplies", "packs", "times", "expected"),
     [
-        (False, 100, torch.float32),
-        (False, 3, torch.bfloat16),  # as it is, in little memory: slow is better than nothing
-        (True, 100, torch.bfloat16),
+        (False, True, 3, WeightForm.PACKED),
+        (False, False, 100, WeightForm.WIDE),
+        (False, False, 3, WeightForm.OWN),  # in little memory: slow is better than nothing
+        (True, True, 100, WeightForm.OWN),
     ],
 )
-def test_widens_where_half_precision_is_slow_and_memory_is_there(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, multiplies: bool, times: int, expected
+def test_weights_take_the_fastest_form_that_there_is_room_for(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    multiplies: bool,
+    packs: bool,
+    times: int,
+    expected: WeightForm,
 ) -> None:
     """bf16 products without instructions for them took 8 times as long as fp32 ones."""
-    weights = sum(weight.nbytes for weight in load_model(folder, widen=False).model.parameters())
+    narrow = load_model(folder, weight_form=WeightForm.OWN)
+    weights = sum(weight.nbytes for weight in narrow.model.parameters())
     memory = SimpleNamespace(available=weights * times)
     monkeypatch.setattr(load, "multiplies_bf16", lambda: multiplies)
+    monkeypatch.setattr(packed, "can_pack", lambda: packs)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
-    assert load_model(folder).dtype == expected
+    assert load_model(folder).weight_form is expected
+
+
+def test_matrix_params_are_what_a_token_is_multiplied_with(folder: Path) -> None:
+    """Of each of three layers: queries and output 64 x 64, keys and values 64 x 32, three of
+    64 x 96. Neither embeddings nor the head."""
+    assert load_model(folder).matrix_params == 3 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96)
+
+
+def test_a_kind_of_layer_that_is_not_fused_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_model(folder).unfused == ()
+    monkeypatch.setattr(fused, "KNOWN", {})
+    loaded = load_model(folder)
+    assert loaded.unfused == ("LlamaDecoderLayer",)
+    assert "LlamaDecoderLayer is not known" in loaded.warnings[0]
 
 
 def test_every_token_that_ends_a_turn_is_an_end(folder: Path) -> None:
@@ -142,7 +172,7 @@ def test_a_gguf_file_loads_dense_and_quietly(
 ) -> None:
     path = make_tiny_gguf(tmp_path / "small.gguf")
     capfd.readouterr()
-    loaded = load_model(path, widen=False)
+    loaded = load_model(path, weight_form=WeightForm.OWN)
     assert capfd.readouterr() == ("", "")
     assert loaded.name == "small"
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.bfloat16}
