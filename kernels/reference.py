@@ -85,8 +85,7 @@ def merge(out: Tensor, lse: Tensor, part_out: Tensor, part_lse: Tensor) -> tuple
     Returns:
         The joined `out` (the same tensor) and the joined `lse`.
     """
-    joined = torch.logaddexp(lse, part_lse)
-    safe = joined.masked_fill(joined == float("-inf"), 0.0)
-    out.mul_(torch.exp(lse - safe).unsqueeze(-1))
-    out.addcmul_(part_out.float(), torch.exp(part_lse - safe).unsqueeze(-1))
-    return out, joined
+    # The part's share of the joined sum; where neither has seen anything there is none to take.
+    share = torch.sigmoid(part_lse - lse).nan_to_num_(0.0)
+    out.lerp_(part_out.float(), share.unsqueeze(-1))
+    return out, torch.logaddexp(lse, part_lse)

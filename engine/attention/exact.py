@@ -76,9 +76,9 @@ class ExactAttention:
             `[T, num_heads, head_dim]` in the queries' dtype.
         """
         first = self._plan.position
-        rotated = self._rope.rotate(queries, first, spec.rope)
-        own = self._rope.rotate(keys, first, spec.rope), values
-        self._store(layer, keys, own[0], values)
+        rotated, rotated_keys = self._rotate(queries, keys, spec)
+        own = rotated_keys, values
+        self._store(layer, keys, rotated_keys, values)
         if self._recorder is not None:
             self._recorder.record(layer, queries)
         if self._step_recorder is not None:
@@ -118,6 +118,14 @@ class ExactAttention:
         self._past.close()
         for device in self._memory.devices:
             device.down.drain()
+
+    def _rotate(self, queries: Tensor, keys: Tensor, spec: LayerSpec) -> tuple[Tensor, Tensor]:
+        """Rotate the step's queries and keys; together where that costs less than it copies."""
+        first, rope = self._plan.position, self._rope
+        if self._plan.num_tokens > 1:
+            return rope.rotate(queries, first, spec.rope), rope.rotate(keys, first, spec.rope)
+        both = rope.rotate(torch.cat((queries, keys)), first, spec.rope)
+        return both[: queries.shape[0]], both[queries.shape[0] :]
 
     def _store(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
         memory, first = self._memory, self._plan.first_token

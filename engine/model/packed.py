@@ -71,7 +71,7 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map fp32 `[..., in_features]` to `[..., out_features]`."""
-        out: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
+        out: Tensor = torch.ops.quantized.linear_dynamic_fp16.default(x, self.packed)
         return out
 
 

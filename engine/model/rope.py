@@ -192,10 +192,7 @@ def frequency_sets(rotary: nn.Module) -> dict[str, FrequencySet]:
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> None:
     """Rotate all of the last dimension into `out`, which may be `x`."""
     turned = x.to(torch.float32, copy=True)
-    half = x.shape[-1] // 2
-    crossed = torch.empty_like(turned)
-    crossed[..., :half] = turned[..., half:]
-    crossed[..., half:] = turned[..., :half]
+    crossed = torch.roll(turned, x.shape[-1] // 2, -1)
     out.copy_(turned.mul_(cos).add_(crossed.mul_(sin)))
 
 
