@@ -136,7 +136,9 @@ def decode(
     views = views_of(how, coded)
     heads, page_tokens, head_dim = shape
     together = heads_together(heads)
-    if len(coded):
+    if not len(coded):
+        return out
+    with torch.cuda.device_of(coded):
         _decode_one[len(coded) * triton.cdiv(page_tokens, TOKENS), heads // together](
             *views[1:], out, coded.stride(0), views.scales.stride(0), *out.stride()[:3],
             WIDE=triton.next_power_of_2(head_dim), HEADS=together, SCHEME=how.scheme,
@@ -172,13 +174,16 @@ def gather_coded(
     if not len(keys):
         return
     key_views, value_views = views
-    _decode_pair[len(keys) * triton.cdiv(page_tokens, TOKENS), heads // together, 2](
-        *key_views[1:], *value_views[1:], into_keys, into_values, cos, sin, starts, slots,
-        keys.stride(0), key_views.scales.stride(0), values.stride(0), value_views.scales.stride(0),
-        *into_keys.stride()[:2], *into_values.stride()[:2], cos.stride(0),
-        HALF=half, WIDE=triton.next_power_of_2(head_dim), WIDE_HALF=triton.next_power_of_2(half),
-        WIDE_REST=triton.next_power_of_2(max(1, head_dim - 2 * half)), HEADS=together,
-        KEY_SCHEME=key_views.how.scheme, VALUE_SCHEME=value_views.how.scheme,
-        PAGE=page_tokens, DIM=head_dim, KEY_GROUP=key_views.group, VALUE_GROUP=value_views.group,
-        TOKENS=TOKENS, num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
+    with torch.cuda.device_of(keys):
+        _decode_pair[len(keys) * triton.cdiv(page_tokens, TOKENS), heads // together, 2](
+            *key_views[1:], *value_views[1:], into_keys, into_values, cos, sin, starts, slots,
+            keys.stride(0), key_views.scales.stride(0),
+            values.stride(0), value_views.scales.stride(0),
+            *into_keys.stride()[:2], *into_values.stride()[:2], cos.stride(0),
+            HALF=half, WIDE=triton.next_power_of_2(head_dim),
+            WIDE_HALF=triton.next_power_of_2(half),
+            WIDE_REST=triton.next_power_of_2(max(1, head_dim - 2 * half)), HEADS=together,
+            KEY_SCHEME=key_views.how.scheme, VALUE_SCHEME=value_views.how.scheme,
+            KEY_GROUP=key_views.group, VALUE_GROUP=value_views.group,
+            PAGE=page_tokens, DIM=head_dim, TOKENS=TOKENS, num_warps=4, enable_fp_fusion=False,
+        )  # fmt: skip

@@ -191,12 +191,15 @@ def encode_into(name: str, part: int, slices: Tensor, coded: Tensor, faults: Ten
         "SCALE_TYPE": scale_type(how), "SCHEME": how.scheme, "LIMIT": LIMITS[how.scheme],
         "PAGE": page_tokens, "DIM": head_dim, "GROUP": views.group, "num_warps": 4,
     }  # fmt: skip
-    if part == KEYS:
-        channels = min(CHANNELS, triton.next_power_of_2(head_dim // 2))
-        grid = count * (page_tokens // views.group), heads, triton.cdiv(head_dim // 2, channels)
-        wide = triton.next_power_of_2(views.group)
-        _encode_keys[grid](*arguments, **constants, WIDE_GROUP=wide, CHANNELS=channels)
-    else:
-        _encode_values[count * triton.cdiv(page_tokens, TOKENS), heads](
-            *arguments, **constants, WIDE=triton.next_power_of_2(head_dim // 2), TOKENS=TOKENS
-        )
+    with torch.cuda.device_of(slices):
+        half = triton.next_power_of_2(head_dim // 2)
+        if part == KEYS:
+            wide, channels = triton.next_power_of_2(views.group), min(CHANNELS, half)
+            groups = count * (page_tokens // views.group)
+            _encode_keys[groups, heads, triton.cdiv(head_dim // 2, channels)](
+                *arguments, **constants, WIDE_GROUP=wide, CHANNELS=channels
+            )
+        else:
+            _encode_values[count * triton.cdiv(page_tokens, TOKENS), heads](
+                *arguments, **constants, WIDE=half, TOKENS=TOKENS
+            )

@@ -189,15 +189,16 @@ def launch_pair(
     # Without values there are no programs for them, and any tensor stands for them.
     pair = keys, keys if values is None else values
     into = into_keys, into_keys if into_values is None else into_values
-    _move_pair[grid](
-        *pair, *into, own, cos, sin, starts, slots, num_tokens, 0, first,
-        *(stride for layout in layouts for stride in layout),
-        *(own.stride()[:2] if own is not None else (0, 0)), cos.stride(0),
-        PAGE=page_tokens, DIM=head_dim, HALF=half,
-        WIDE=triton.next_power_of_2(head_dim), WIDE_HALF=triton.next_power_of_2(half),
-        WIDE_REST=triton.next_power_of_2(max(1, head_dim - 2 * half)),
-        HEADS=together, TOKENS=TOKENS, num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
+    with torch.cuda.device_of(keys):
+        _move_pair[grid](
+            *pair, *into, own, cos, sin, starts, slots, num_tokens, 0, first,
+            *(stride for layout in layouts for stride in layout),
+            *(own.stride()[:2] if own is not None else (0, 0)), cos.stride(0),
+            PAGE=page_tokens, DIM=head_dim, HALF=half,
+            WIDE=triton.next_power_of_2(head_dim), WIDE_HALF=triton.next_power_of_2(half),
+            WIDE_REST=triton.next_power_of_2(max(1, head_dim - 2 * half)),
+            HEADS=together, TOKENS=TOKENS, num_warps=4, enable_fp_fusion=False,
+        )  # fmt: skip
 
 
 def launch(
@@ -218,8 +219,9 @@ def launch(
     together = heads_together(heads)
     if not num_tokens:
         return
-    _move[triton.cdiv(num_tokens, TOKENS), heads // together](
-        source, target, sources, targets, num_tokens, 0, target_first, *begin, *end,
-        PAGE=page_tokens, DIM=head_dim, WIDE=triton.next_power_of_2(head_dim),
-        HEADS=together, TOKENS=TOKENS, num_warps=4,
-    )  # fmt: skip
+    with torch.cuda.device_of(source):
+        _move[triton.cdiv(num_tokens, TOKENS), heads // together](
+            source, target, sources, targets, num_tokens, 0, target_first, *begin, *end,
+            PAGE=page_tokens, DIM=head_dim, WIDE=triton.next_power_of_2(head_dim),
+            HEADS=together, TOKENS=TOKENS, num_warps=4,
+        )  # fmt: skip
