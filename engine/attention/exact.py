@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.attention.memory import TierMemory
+from engine.attention.memory import DeviceMemory, TierMemory
 from engine.attention.recorder import QueryRecorder, StepRecorder
 from engine.attention.source import PastReader
 from engine.model.hook import LayerSpec
@@ -20,6 +20,7 @@ from engine.model.rope import Rope
 from engine.tiers.disk import PageRun
 from engine.tiers.plan import PartPlan, StepPlan
 from engine.types import Part, SegmentId, Tier
+from kernels import pages as page_kernels
 from kernels.attention import attention_part, merge
 
 
@@ -56,6 +57,7 @@ class ExactAttention:
         ]
         order = [(layer, i) for layer, parts in enumerate(self._reads) for i in parts]
         self._past = PastReader(plan, memory, rope, order)
+        self._slots = self._device_slots()
         for copy in plan.copies:
             tier = memory.device if copy.tier is Tier.DEVICE else memory.host
             tier.copy(copy.source, copy.target)
@@ -76,7 +78,7 @@ class ExactAttention:
             `[T, num_heads, head_dim]` in the queries' dtype.
         """
         first = self._plan.position
-        rotated, rotated_keys = self._rotate(queries, keys, spec)
+        rotated, rotated_keys = self._rotate(layer, queries, keys, values, spec)
         own = rotated_keys, values
         self._store(layer, keys, rotated_keys, values)
         if self._recorder is not None:
@@ -119,23 +121,50 @@ class ExactAttention:
         for device in self._memory.devices:
             device.down.drain()
 
-    def _rotate(self, queries: Tensor, keys: Tensor, spec: LayerSpec) -> tuple[Tensor, Tensor]:
-        """Rotate the step's queries and keys; together where that costs less than it copies."""
+    def _device_slots(self) -> dict[DeviceMemory, Tensor]:
+        """Slots of the step's pages, -1 for none, on each device where a kernel writes them."""
+        slots = [-1 if target.device is None else target.device for target in self._plan.targets]
+        return {
+            memory: torch.tensor(slots, dtype=torch.int64, device=memory.scratch.device)
+            for memory in self._memory.devices
+            if page_kernels.by_triton(memory.scratch.device)
+        }
+
+    def _rotate(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, spec: LayerSpec
+    ) -> tuple[Tensor, Tensor]:
+        """Rotate the step's queries and keys.
+
+        A kernel writes keys and values into the device tier on the way; without one the two are
+        rotated together where that costs less than it copies.
+        """
         first, rope = self._plan.position, self._rope
-        if self._plan.num_tokens > 1:
-            return rope.rotate(queries, first, spec.rope), rope.rotate(keys, first, spec.rope)
-        both = rope.rotate(torch.cat((queries, keys)), first, spec.rope)
-        return both[: queries.shape[0]], both[queries.shape[0] :]
+        slots = self._slots.get(self._memory.beside[layer])
+        if slots is None and self._plan.num_tokens == 1:
+            both = rope.rotate(torch.cat((queries, keys)), first, spec.rope)
+            return both[: queries.shape[0]], both[queries.shape[0] :]
+        rotated = rope.rotate(queries, first, spec.rope)
+        if slots is None:
+            return rotated, rope.rotate(keys, first, spec.rope)
+        own = torch.empty_like(keys, memory_format=torch.contiguous_format)
+        page_kernels.page_ops(keys.device).append(
+            keys, values, *self._memory.device.halves(layer),
+            rotation=rope.tables(first, keys.shape[1], spec.rope, keys.device),
+            page_tokens=self._memory.geometry.page_tokens, first=self._plan.targets[0].offset,
+            slots=slots, own=own,
+        )  # fmt: skip
+        return rotated, own
 
     def _store(self, layer: int, keys: Tensor, rotated: Tensor, values: Tensor) -> None:
         memory, first = self._memory, self._plan.first_token
         down = memory.beside[layer].down
+        is_written = memory.beside[layer] in self._slots
         down.after(down.compute_point())
         for target in self._plan.targets:
             begin = target.first_token - first
             span = slice(begin, begin + target.num_tokens)
             where = target.offset, target.num_tokens
-            if target.device is not None:
+            if target.device is not None and not is_written:
                 memory.device.view(layer, Part.KEYS, target.device, *where).copy_(rotated[:, span])
                 memory.device.view(layer, Part.VALUES, target.device, *where).copy_(values[:, span])
             if target.host is not None:

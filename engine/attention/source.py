@@ -15,6 +15,7 @@ from engine.attention.rest import RestPart, RestReader
 from engine.model.rope import Rope
 from engine.tiers.plan import PartPlan, StepPlan
 from engine.types import Part, SlotId, Tier
+from kernels import pages as page_kernels
 
 
 class PastReader:
@@ -135,6 +136,12 @@ class PastReader:
     ) -> None:
         """Rotate and copy a piece at rest into `[num_kv_heads, num_pages, P, D]` views."""
         first = part.position + piece.first_page * self._memory.geometry.page_tokens
-        key_rest, value_rest = (rest.of(piece, half).transpose(0, 1) for half in Part)
-        self._rope.rotate(key_rest, first, rope_index, out=keys)
-        values.copy_(value_rest)
+        key_rest, value_rest = (rest.of(piece, half) for half in Part)
+        if not page_kernels.by_triton(keys.device):
+            self._rope.rotate(key_rest.transpose(0, 1), first, rope_index, out=keys)
+            values.copy_(value_rest.transpose(0, 1))
+            return
+        heads, num_pages, page_tokens, head_dim = keys.shape
+        into = (half.view(heads, num_pages * page_tokens, head_dim) for half in (keys, values))
+        turns = self._rope.tables(first, num_pages * page_tokens, rope_index, keys.device)
+        page_kernels.page_ops(keys.device).gather_pages(key_rest, value_rest, *into, rotation=turns)

@@ -16,6 +16,7 @@ import xxhash
 from torch import Tensor, nn
 
 from engine.errors import ModelError
+from kernels import pages as page_kernels
 
 MAX_POSITION = 1 << 24
 """Positions are exact below this: fp32 holds every integer up to it."""
@@ -135,6 +136,10 @@ class Rope:
         width = self.sets[which].rotary_dim
         if out is None:
             out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        if page_kernels.by_triton(x.device):
+            turns = self.tables(first_position, math.prod(tokens), which, x.device)
+            page_kernels.page_ops(x.device).rotate_into(x, out, turns)
+            return out
         if width < head_dim:
             out[..., width:].copy_(x[..., width:])
         tables = self._full(first_position, math.prod(tokens), which, x.device)

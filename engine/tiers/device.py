@@ -57,6 +57,10 @@ class DeviceTier:
         begin = slot * self._page_tokens + offset
         return self._halves[layer][part].narrow(1, begin, num_tokens)
 
+    def halves(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Give keys and values of all slots, `[num_kv_heads, capacity * page_tokens, head_dim]`."""
+        return self._layers[layer][Part.KEYS], self._layers[layer][Part.VALUES]
+
     def copy(self, source: SlotId, target: SlotId) -> None:
         """Copy one page to another slot, every layer."""
         size = self._page_tokens
