@@ -8,13 +8,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from on_device import OnCuda
 from torch import Tensor
 
 from engine.model.rope import FrequencySet, Rope
 from kernels import reference_pages, triton_pages
 
 MODULES = pytest.mark.parametrize(
-    "module", [reference_pages, triton_pages], ids=["reference", "triton"]
+    "module",
+    [reference_pages, triton_pages, pytest.param(OnCuda(triton_pages), marks=pytest.mark.gpu)],
+    ids=["reference", "triton", "on a GPU"],
 )
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 SHAPES = [
