@@ -22,6 +22,9 @@ CPU_FLASH: Callable[..., tuple[Tensor, Tensor]] = (
 )
 """Blocked online softmax (arXiv 2205.14135) in ATen; gives the log-sum-exp that `merge` needs."""
 
+LEAST_ROWS = 4
+"""Query rows of one product below which they are padded, on a CPU."""
+
 
 def attention_part(
     queries: Tensor,
@@ -57,7 +60,13 @@ def attention_part(
         return out[0], lse[0]
     # Grouped queries become rows: the keys of a group are read once and never repeated.
     rows = queries.reshape(1, num_kv_heads, -1, head_dim)
+    count = rows.shape[2]
+    # Products of less than four rows take longer than those of four: a row of zeros is cheap.
+    if missing := -count % LEAST_ROWS if count < LEAST_ROWS else 0:
+        rows = torch.nn.functional.pad(rows, (0, 0, 0, missing))
     out, lse = CPU_FLASH(rows, keys.unsqueeze(0), values.unsqueeze(0), 0.0, False, scale=scaling)
+    if missing:
+        out, lse = out[:, :, :count], lse[..., :count]
     return out.reshape(num_heads, num_queries, head_dim), lse.reshape(num_heads, num_queries)
 
 

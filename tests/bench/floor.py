@@ -6,6 +6,7 @@ Owns the floors that figures are compared with. They use the same kernels on the
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -42,13 +43,20 @@ def forward_seconds(model: LoadedModel, num_tokens: int, step: int) -> float:
 
 
 @torch.inference_mode()
-def attention_seconds(model: LoadedModel, num_tokens: int, step: int, part: int) -> float:
-    """Seconds of exact attention alone over `num_tokens` tokens in steps, all layers."""
+def attention_seconds(
+    model: LoadedModel,
+    num_tokens: int,
+    step: int,
+    part: int,
+    now: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Seconds by the clock `now` of exact attention alone over `num_tokens` tokens in steps, all
+    layers."""
     geometry = model.geometry
     dtype = getattr(torch, geometry.dtype)
     queries = torch.randn(model.num_heads, step, geometry.head_dim).to(dtype)
     arena = torch.randn(2, geometry.num_kv_heads, num_tokens, geometry.head_dim).to(dtype)
-    started = time.perf_counter()
+    started = now()
     for first in range(0, num_tokens, step):
         own = queries[:, : min(step, num_tokens - first)]
         for begin in range(0, first, part):
@@ -63,4 +71,4 @@ def attention_seconds(model: LoadedModel, num_tokens: int, step: int, part: int)
                 own, arena[0, :, first:end], arena[1, :, first:end],
                 scaling=0.125, first_query=first, first_key=first, causal=True,
             )  # fmt: skip
-    return (time.perf_counter() - started) * geometry.num_layers
+    return (now() - started) * geometry.num_layers
