@@ -59,7 +59,7 @@ class DeviceTier:
 
     def halves(self, layer: int) -> tuple[Tensor, Tensor]:
         """Give keys and values of all slots, `[num_kv_heads, capacity * page_tokens, head_dim]`."""
-        return self._layers[layer][Part.KEYS], self._layers[layer][Part.VALUES]
+        return self._halves[layer][Part.KEYS], self._halves[layer][Part.VALUES]
 
     def copy(self, source: SlotId, target: SlotId) -> None:
         """Copy one page to another slot, every layer."""
