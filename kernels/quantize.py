@@ -200,8 +200,8 @@ def decode(
     how = coded_slice(name, part, shape, dtype)
     if how is None:
         return out.copy_(coded.contiguous().view(dtype).view(count, *shape))
-    scales = _numbers(how, coded, how.code_bytes)
-    zeros = _numbers(how, coded, how.code_bytes + how.scale_bytes) if how.is_packed else None
+    numbers = _numbers(how, coded)
+    scales, zeros = numbers[:, 0], numbers[:, 1] if how.is_packed else None
     if how.scheme == "fp8":
         scales.mul_(256.0)
     at_once = _slices_at_once(how)
@@ -282,10 +282,11 @@ def _put_numbers(how: CodedSlice, numbers: Tensor, coded: Tensor, begin: int) ->
     coded[:, begin : begin + how.scale_bytes] = rows.view(torch.uint8)
 
 
-def _numbers(how: CodedSlice, coded: Tensor, begin: int) -> Tensor:
-    """Scales or zeros in fp32, copied first: where they lie they may begin anywhere."""
-    flat = coded[:, begin : begin + how.scale_bytes].clone(memory_format=torch.contiguous_format)
-    return flat.view(how.scale_dtype).float().view(len(coded), *how.scale_shape)
+def _numbers(how: CodedSlice, coded: Tensor) -> Tensor:
+    """Scales and zeros in fp32, `[N, 1 or 2, *scale_shape]`; copied, for they may lie anywhere."""
+    flat = coded[:, how.code_bytes :].clone(memory_format=torch.contiguous_format)
+    kinds = 2 if how.is_packed else 1
+    return flat.view(how.scale_dtype).float().view(len(coded), kinds, *how.scale_shape)
 
 
 def _widen(how: CodedSlice, codes: Tensor, wide: Tensor, scratch: _Scratch) -> None:
