@@ -9,6 +9,7 @@ is not known stays as it is; the self-check compares either with the untouched m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -152,9 +153,14 @@ def fuse(
         The kinds of decoder layers that were left as they are, by name; empty if there are none.
     """
     layers = _layers(model)
-    for index, layer in enumerate(layers):
-        if is_known(layer):
-            layers[index] = FusedLayer(layer, index, traces[index], kv_dtype)
+
+    def replace(index: int) -> None:
+        if is_known(layers[index]):
+            layers[index] = FusedLayer(layers[index], index, traces[index], kv_dtype)
+
+    # Packing is a single thread's work each time, and most of the time of loading.
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        list(pool.map(replace, range(len(layers))))
     return tuple(kind for kind in layer_kinds(model) if kind != FusedLayer.__name__)
 
 
