@@ -12,15 +12,8 @@ import torch
 from torch import Tensor
 
 from kernels import quantize, reference_coded, reference_pages
+from kernels.choice import by_triton as by_triton
 from kernels.reference_pages import Rotation
-
-
-def by_triton(device: torch.device) -> bool:
-    """Whether Triton moves the pages of a device, rotated and decoded on the way.
-
-    On a CPU it would be its interpreter, which tests ask for by putting another function here.
-    """
-    return device.type == "cuda"
 
 
 def page_ops(device: torch.device) -> ModuleType:

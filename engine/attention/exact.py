@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.attention.memory import DeviceMemory, TierMemory
 from engine.attention.recorder import QueryRecorder, StepRecorder
-from engine.attention.source import PastReader
+from engine.attention.source import PastPart, PastReader
 from engine.model.hook import LayerSpec
 from engine.model.rope import Rope
 from engine.tiers.disk import PageRun
@@ -22,6 +22,7 @@ from engine.tiers.plan import PartPlan, StepPlan
 from engine.types import Part, SegmentId, Tier
 from kernels import pages as page_kernels
 from kernels.attention import attention_part, merge
+from kernels.paged import attention_pages
 
 
 class ExactAttention:
@@ -95,10 +96,7 @@ class ExactAttention:
             turned = rotated
             if part.query_position != first:
                 turned = self._rope.rotate(queries, part.query_position, spec.rope)
-            part_out, part_lse = attention_part(
-                turned, *past, scaling=spec.scaling, first_query=part.query_position,
-                first_key=part.position, window=spec.sliding_window, softcap=spec.softcap,
-            )  # fmt: skip
+            part_out, part_lse = self._attend_part(turned, past, part, spec)
             out, lse = _join(out, lse, part_out, part_lse)
         if self._plan.num_tokens > 1:
             own_out, own_lse = attention_part(
@@ -108,6 +106,22 @@ class ExactAttention:
             out, lse = _join(out, lse, own_out, own_lse)
         assert out is not None
         return out.to(queries.dtype).transpose(0, 1)
+
+    def _attend_part(
+        self, queries: Tensor, past: PastPart, part: PartPlan, spec: LayerSpec
+    ) -> tuple[Tensor, Tensor]:
+        if past.table is None:
+            return attention_part(
+                queries, past.keys, past.values, scaling=spec.scaling,
+                first_query=part.query_position, first_key=part.position,
+                window=spec.sliding_window, softcap=spec.softcap,
+            )  # fmt: skip
+        return attention_pages(
+            queries, past.keys, past.values, past.table, num_keys=part.num_tokens,
+            page_tokens=self._memory.geometry.page_tokens, scaling=spec.scaling,
+            first_query=part.query_position, first_key=part.position,
+            window=spec.sliding_window, softcap=spec.softcap,
+        )  # fmt: skip
 
     @property
     def pages_in_memory(self) -> int:

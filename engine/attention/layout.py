@@ -51,6 +51,8 @@ class PartLayout:
     pieces: tuple[Piece, ...]
     first_slot: SlotId | None
     """First device slot if the part is one run of slots once promotions are done, else None."""
+    slots: tuple[SlotId, ...] | None
+    """Device slot of each of its pages once promotions are done; None if a page has none."""
 
     @property
     def runs(self) -> tuple[tuple[int, PageRun], ...]:
@@ -86,7 +88,12 @@ def layout_part(plan: StepPlan | None, part: PartPlan) -> PartLayout:
         slots.append(plan.targets[0].device)
     first = slots[0]
     in_one_run = first is not None and slots == list(range(first, first + len(slots)))
-    return PartLayout(_pieces(part.sources), first if in_one_run else None)
+    known = tuple(slot for slot in slots if slot is not None)
+    return PartLayout(
+        _pieces(part.sources),
+        first if in_one_run else None,
+        known if len(known) == len(slots) else None,
+    )
 
 
 def _pieces(sources: tuple[PageSource, ...]) -> tuple[Piece, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kernels.capability import LEAST_CAPABILITY
 from kvcli.commands.check import Check, Mark
 from kvcli.sizes import format_size
 
@@ -40,6 +41,7 @@ def device_checks(facts: MachineFacts) -> Iterator[Check]:
             "each layer's pages lie beside it"
         )
         yield Check("device map", Mark.GOOD, found)
+    yield _kernels(facts)
     yield _copies(facts)
     yield _unified(facts)
     yield _direct_storage(facts)
@@ -55,6 +57,24 @@ def _link(link: LinkFacts | None) -> str:
     if link.width < link.most_width:
         lanes += f" of the x{link.most_width} that it could have"
     return f"PCIe {link.generation} {lanes}{told}"
+
+
+def _kernels(facts: MachineFacts) -> Check:
+    """What computes attention."""
+    if facts.triton is None:
+        return Check(
+            "kernels",
+            Mark.NOTE,
+            "PyTorch, for Triton is not installed",
+            "Install the build of torch for CUDA, which brings it.",
+        )
+    old = [gpu for gpu in facts.gpus if gpu.capability < LEAST_CAPABILITY]
+    if old:
+        least = ".".join(map(str, LEAST_CAPABILITY))
+        found = f"PyTorch on {old[0].name}: Triton kernels need compute capability {least}"
+        return Check("kernels", Mark.NOTE, found)
+    found = f"Triton {facts.triton} where it has one: tokens of an answer find their pages by table"
+    return Check("kernels", Mark.GOOD, found)
 
 
 def _copies(facts: MachineFacts) -> Check:

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from tests.bench import gpu_engine, gpu_link, gpu_pages
+from tests.bench import gpu_engine, gpu_link, gpu_pages, gpu_tables
 from tests.bench.gpu_clock import GB, Figure, GpuBench, make_bench
 
 NO_DEVICE = 77
@@ -26,6 +26,7 @@ NO_DEVICE = 77
 SCRIPTS: Mapping[str, Callable[[GpuBench], Iterator[Figure]]] = {
     "link": gpu_link.figures,
     "pages": gpu_pages.figures,
+    "tables": gpu_tables.figures,
     "engine": gpu_engine.figures,
 }
 

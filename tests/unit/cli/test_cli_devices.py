@@ -60,6 +60,13 @@ def test_whether_memory_can_be_shared_is_told_with_the_reason(gpu: GpuFacts, wor
     assert words in said(replace(ONE, gpus=(gpu,)))["--pager unified"].found
 
 
+def test_kernels_are_told_with_the_reason_where_there_are_none() -> None:
+    assert "Triton 3.7.1" in said(ONE)["kernels"].found
+    assert "not installed" in said(replace(ONE, triton=None))["kernels"].found
+    old = said(replace(ONE, gpus=(replace(GPU, name="T4", capability=(7, 5)),)))["kernels"]
+    assert old.mark is Mark.NOTE and "PyTorch on T4" in old.found and "8.0" in old.found
+
+
 def test_several_gpus_are_named_and_how_they_share_a_model_is_told() -> None:
     found = said(replace(ONE, gpus=(GPU, replace(GPU, name="L40S"))))
     assert "H200" in found["cuda:0"].found and "L40S" in found["cuda:1"].found
