@@ -135,7 +135,9 @@ def plan_for(
         fork_tokens=fork_tokens,
         sketch_bytes=_sketch_bytes(model, num_tokens) if config.sketch else 0,
         is_mapped=is_unified and is_cpu,
-        coding_bytes=buffer_bytes(model.geometry, config.io_threads) if is_coded else 0,
+        coding_bytes=buffer_bytes(model.geometry, config.io_threads, config.part_tokens)
+        if is_coded
+        else 0,
     )
 
 

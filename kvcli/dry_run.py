@@ -173,7 +173,9 @@ def _tiers(tokens: int, model: ModelOutline, options: RunOptions) -> tuple[TierP
         has_file=options.session is not None,
         part_tokens=defaults.part_tokens,
         stream_depth=defaults.stream_depth,
-        coding_bytes=buffer_bytes(model.geometry, defaults.io_threads) if is_coded else 0,
+        coding_bytes=buffer_bytes(model.geometry, defaults.io_threads, defaults.part_tokens)
+        if is_coded
+        else 0,
     )
     left, tiers = model.geometry.num_pages(tokens), []
     for tier, room in ((Tier.DEVICE, plan.device_pages), (Tier.HOST, plan.host_pages)):

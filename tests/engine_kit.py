@@ -102,7 +102,9 @@ def _host_pages(config: EngineConfig, geometry: KVGeometry, num_tokens: int) -> 
             has_file=True,
             part_tokens=config.part_tokens,
             stream_depth=config.stream_depth,
-            coding_bytes=buffer_bytes(geometry, config.io_threads) if is_coded else 0,
+            coding_bytes=buffer_bytes(geometry, config.io_threads, config.part_tokens)
+            if is_coded
+            else 0,
         )
     except OverBudget:
         return 0

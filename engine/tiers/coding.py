@@ -7,6 +7,9 @@ that it goes on beside compute. How slices are coded is the codec's, where they 
 from __future__ import annotations
 
 import queue
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,6 +29,16 @@ OTHER_THREADS = 2
 """Beside those that read: the writer, and the one that loads pages ahead."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Memory of one thread that reads."""
+
+    blocks: memoryview
+    """Of a run, as it comes from the file."""
+    rows: dict[Part, Tensor]
+    """Coded slices of a part, one behind another, `[part_pages, coded bytes]` uint8."""
+
+
 class SliceCoder:
     """Moves coded slices of one file.
 
@@ -33,42 +46,27 @@ class SliceCoder:
         file: Whose pages are coded.
         codec: How.
         readers: Threads that may read at once.
+        part_pages: Pages of an attention part.
     """
 
-    def __init__(self, file: SessionFile, codec: Codec, readers: int) -> None:
+    def __init__(self, file: SessionFile, codec: Codec, readers: int, part_pages: int) -> None:
+        assert file.coded is not None
         self._file, self._codec = file, codec
-        self._rooms: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+        self._rooms: queue.SimpleQueue[_Room] = queue.SimpleQueue()
         for _ in range(readers + 1):
-            self._rooms.put(aligned_buffer(room_bytes(file.geometry.slice_bytes)))
+            rows = {
+                part: torch.empty((part_pages, file.coded.of(part)), dtype=torch.uint8)
+                for part in Part
+            }
+            blocks = aligned_buffer(room_bytes(file.geometry.slice_bytes))
+            self._rooms.put(_Room(blocks, rows))
 
-    def codes(self, segment: SegmentId) -> bool:
-        """Whether pages of a segment are coded at all."""
-        return segment >= RAW_SEGMENTS
-
-    def read(self, run: PageRun, half: Part, layer: int, out: Tensor) -> int:
-        """Read, check and decode a run of pages of one layer.
-
-        Args:
-            run: The pages.
-            half: Keys or values.
-            layer: Layer index.
-            out: Takes them, `[num_pages, num_kv_heads, page_tokens, head_dim]`.
-
-        Returns:
-            Bytes read.
-
-        Raises:
-            PageCorrupt: The bytes fail their checksum.
-            StorageError: The device failed.
-        """
+    @contextmanager
+    def reading(self) -> Iterator[CodedReads]:
+        """Give room for the reads of one part; what was read is decoded at the end."""
         room = self._rooms.get()
         try:
-            data = self._file.read_pages_within(
-                run.segment, half, layer, run.first, run.num_pages, room
-            )
-            coded = torch.frombuffer(data, dtype=torch.uint8).view(run.num_pages, -1)
-            self._codec.decode(half, coded, out)
-            return len(data)
+            yield CodedReads(self._file, self._codec, room)
         finally:
             self._rooms.put(room)
 
@@ -92,6 +90,78 @@ class SliceCoder:
         data = coded_bytes(self._codec, half, pages, where).numpy().data.cast("B")
         self._file.write_pages(run.segment, half, layer, run.first, data)
         return len(data)
+
+
+def is_coded(segment: SegmentId) -> bool:
+    """Whether pages of a segment are coded, in a file that has a codec."""
+    return segment >= RAW_SEGMENTS
+
+
+class CodedReads:
+    """Runs of one part that are read one by one and decoded together.
+
+    A run is some 100 kB, and to start an operation on it takes as long as the operation.
+    """
+
+    def __init__(self, file: SessionFile, codec: Codec, room: _Room) -> None:
+        self._file, self._codec, self._room = file, codec, room
+        self._num_rows = dict.fromkeys(Part, 0)
+        self._spans: list[tuple[Part, int, Tensor]] = []
+        """Half, first row, and where it goes."""
+
+    def read(self, run: PageRun, half: Part, layer: int, out: Tensor) -> int:
+        """Read and check a run of pages of one layer; `decode` gives them.
+
+        Args:
+            run: The pages.
+            half: Keys or values.
+            layer: Layer index.
+            out: Will take them, `[num_pages, num_kv_heads, page_tokens, head_dim]`, contiguous.
+
+        Returns:
+            Bytes read.
+
+        Raises:
+            PageCorrupt: The bytes fail their checksum.
+            StorageError: The device failed.
+        """
+        data = self._file.read_pages_within(
+            run.segment, half, layer, run.first, run.num_pages, self._room.blocks
+        )
+        begin, rows = self._num_rows[half], self._room.rows[half]
+        coded = torch.frombuffer(data, dtype=torch.uint8).view(run.num_pages, -1)
+        rows[begin : begin + run.num_pages].copy_(coded)
+        self._num_rows[half] += run.num_pages
+        self._spans.append((half, begin, out))
+        return len(data)
+
+    def decode(self) -> None:
+        """Give everything that was read; neighbours that go to neighbouring places at once."""
+        for half in Part:
+            spans = [(begin, out) for part, begin, out in self._spans if part is half]
+            for begin, out in _joined(spans):
+                rows = self._room.rows[half][begin : begin + len(out)]
+                self._codec.decode(half, rows, out)
+
+
+def _joined(spans: Sequence[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
+    """Join spans whose rows follow on one another and whose places do, too."""
+    first, found = 0, None
+    for begin, out in spans:
+        if found is not None and _follows(out, found):
+            found = found.as_strided((len(found) + len(out), *found.shape[1:]), found.stride())
+            continue
+        if found is not None:
+            yield first, found
+        first, found = begin, out
+    if found is not None:
+        yield first, found
+
+
+def _follows(out: Tensor, before: Tensor) -> bool:
+    """Whether a contiguous tensor lies behind another one in the same memory."""
+    is_same = out.untyped_storage().data_ptr() == before.untyped_storage().data_ptr()
+    return is_same and out.data_ptr() == before.data_ptr() + before.nbytes
 
 
 def coded_bytes(codec: Codec, half: Part, pages: Tensor, where: str) -> Tensor:
@@ -178,12 +248,19 @@ def require_codec(file: SessionFile, codec: str) -> None:
         )
 
 
-def buffer_bytes(geometry: KVGeometry, readers: int) -> int:
-    """Bytes that coding takes in RAM while pages of a file move."""
+def buffer_bytes(geometry: KVGeometry, readers: int, part_tokens: int) -> int:
+    """Bytes that coding takes in RAM while pages of a file move; codecs take half of raw or less.
+
+    Args:
+        geometry: Shape of the KV.
+        readers: Threads that read.
+        part_tokens: Tokens of an attention part.
+    """
+    rows = geometry.num_pages(part_tokens) * geometry.page_slice_bytes
     elements = geometry.slice_bytes // geometry.itemsize
     piece = min(max(PIECE, elements // geometry.pages_per_segment), elements)
     scratch = piece * (torch.float32.itemsize + torch.int16.itemsize)
-    return (readers + OTHER_THREADS) * (room_bytes(geometry.slice_bytes) + scratch)
+    return (readers + OTHER_THREADS) * (room_bytes(geometry.slice_bytes) + rows + scratch)
 
 
 def compute_alone() -> None:

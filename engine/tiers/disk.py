@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.session import SessionFile, aligned_buffer
-from engine.tiers.coding import SliceCoder
+from engine.tiers.coding import CodedReads, SliceCoder, is_coded
 from engine.tiers.finite import place, require_finite_to_keep, require_finite_to_serve
 from engine.tiers.host import block_aligned
 from engine.types import KVGeometry, Part, SegmentId
@@ -28,26 +28,23 @@ class PageRun:
     num_pages: int
 
 
-class PageBuffer:
+class PageRoom:
     """Room for page slices: the same bytes as memory for the file and as a tensor for the engine.
 
     Args:
+        memory: The bytes.
         geometry: Shape of the KV.
-        num_pages: Page slices it holds.
-        pinned: Page-lock the memory, for copies from and to a CUDA device that do not block.
 
     Attributes:
         pages: `[num_pages, num_kv_heads, page_tokens, head_dim]`.
     """
 
-    def __init__(self, geometry: KVGeometry, num_pages: int, *, pinned: bool = False) -> None:
+    def __init__(self, memory: memoryview, geometry: KVGeometry) -> None:
         self._page_bytes = geometry.page_slice_bytes
-        num_bytes = num_pages * self._page_bytes
-        if pinned:
-            self._memory = memoryview(block_aligned(num_bytes, pinned=True).numpy().data)
-        else:
-            self._memory = aligned_buffer(num_bytes)
-        self.pages: Tensor = pages_of(self._memory, geometry)
+        self._memory = memory
+        flat = torch.frombuffer(memory, dtype=getattr(torch, geometry.dtype))
+        shape = (geometry.num_kv_heads, geometry.page_tokens, geometry.head_dim)
+        self.pages: Tensor = flat.view(-1, *shape)
 
     def bytes_of(self, first: int, num_pages: int) -> memoryview:
         """The memory of neighbouring page slices."""
@@ -55,65 +52,83 @@ class PageBuffer:
         return self._memory[begin : begin + num_pages * self._page_bytes]
 
 
+class PageBuffer(PageRoom):
+    """Room of its own.
+
+    Args:
+        geometry: Shape of the KV.
+        num_pages: Page slices it holds.
+        pinned: Page-lock the memory, for copies from and to a CUDA device that do not block.
+    """
+
+    def __init__(self, geometry: KVGeometry, num_pages: int, *, pinned: bool = False) -> None:
+        num_bytes = num_pages * geometry.page_slice_bytes
+        if pinned:
+            memory = memoryview(block_aligned(num_bytes, pinned=True).numpy().data)
+        else:
+            memory = aligned_buffer(num_bytes)
+        super().__init__(memory, geometry)
+
+
 def read_run(
     file: SessionFile,
     run: PageRun,
     half: Part,
     layer: int,
-    into: PageBuffer,
-    first: int,
-    numbers: set[tuple[PageRun, Part, int]],
-    coder: SliceCoder | None = None,
+    memory: memoryview,
+    pages: Tensor,
+    coded: CodedReads | None = None,
 ) -> int:
-    """Read and verify a run of pages of one layer into a buffer, from its page `first` on.
+    """Read and verify a run of pages of one layer.
 
     Args:
         file: Where it lies.
         run: The pages.
         half: Keys or values.
         layer: Layer index.
-        into: The buffer.
-        first: Page of the buffer.
-        numbers: Runs that were found to be numbers before; with the same checksum they still are.
-        coder: Of a file whose pages are coded.
+        memory: Takes them; those of a coded segment only when `coded` decodes.
+        pages: The same memory, `[num_pages, num_kv_heads, page_tokens, head_dim]`.
+        coded: Of a file whose pages are coded.
 
     Returns:
         Bytes read.
 
     Raises:
-        PageCorrupt: The bytes fail their checksum, or are not numbers.
+        PageCorrupt: The bytes fail their checksum.
         StorageError: The device failed.
     """
-    return read_slices(file, run, half, layer, into.bytes_of(first, run.num_pages), numbers, coder)
+    if coded is not None and is_coded(run.segment):
+        return coded.read(run, half, layer, pages)
+    file.read_pages(run.segment, half, layer, run.first, run.num_pages, memory)
+    return len(memory)
 
 
-def read_slices(
+def require_numbers(
     file: SessionFile,
     run: PageRun,
     half: Part,
     layer: int,
     memory: memoryview,
     numbers: set[tuple[PageRun, Part, int]],
-    coder: SliceCoder | None = None,
-) -> int:
-    """As `read_run`, into any memory."""
-    geometry, num_bytes = file.geometry, len(memory)
-    if coder is not None and coder.codes(run.segment):
-        num_bytes = coder.read(run, half, layer, pages_of(memory, geometry))
-    else:
-        file.read_pages(run.segment, half, layer, run.first, run.num_pages, memory)
+) -> None:
+    """Refuse pages that were read and decoded and are not numbers.
+
+    Args:
+        file: Where they lie.
+        run: The pages.
+        half: Keys or values.
+        layer: Layer index.
+        memory: The pages.
+        numbers: Runs that were found to be numbers before; with the same checksum they still are.
+
+    Raises:
+        PageCorrupt: They are not.
+    """
     if (run, half, layer) in numbers:  # looking again at each step cost a third of its time
-        return num_bytes
-    page = run.segment * geometry.pages_per_segment + run.first
-    require_finite_to_serve(memory, geometry.dtype, place(file.path, page, half, layer))
+        return
+    page = run.segment * file.geometry.pages_per_segment + run.first
+    require_finite_to_serve(memory, file.geometry.dtype, place(file.path, page, half, layer))
     numbers.add((run, half, layer))
-    return num_bytes
-
-
-def pages_of(memory: memoryview, geometry: KVGeometry) -> Tensor:
-    """Page slices in memory as `[num_pages, num_kv_heads, page_tokens, head_dim]`."""
-    flat = torch.frombuffer(memory, dtype=getattr(torch, geometry.dtype))
-    return flat.view(-1, geometry.num_kv_heads, geometry.page_tokens, geometry.head_dim)
 
 
 def write_run(
@@ -146,7 +161,7 @@ def write_run(
     last = first + run.num_pages * geometry.page_tokens - 1
     where = f"{half.name.lower()} of layer {layer}, tokens {first:,} to {last:,},"
     require_finite_to_keep(memory, geometry.dtype, where)
-    if coder is not None and coder.codes(run.segment):
+    if coder is not None and is_coded(run.segment):
         return coder.write(run, half, layer, source.pages[: run.num_pages], where)
     file.write_pages(run.segment, half, layer, run.first, memory)
     return len(memory)

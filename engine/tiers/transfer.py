@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from engine.codecs import Codec
 from engine.session import SessionFile
 from engine.telemetry import Link, Phase, Telemetry
 from engine.tiers.coding import SliceCoder, compute_alone
-from engine.tiers.disk import PageBuffer, PageRun, read_run, read_slices
+from engine.tiers.disk import PageBuffer, PageRoom, PageRun, read_run, require_numbers
 from engine.tiers.extents import cut_run, pages_per_read
 from engine.tiers.io_state import IOState
 from engine.tiers.plan import DiskPlace
@@ -110,7 +111,8 @@ class Transfer:
     ) -> None:
         self._file = file
         self._telemetry = telemetry
-        self._coder = None if codec is None else SliceCoder(file, codec, io_threads)
+        self._geometry = geometry
+        self._coder = None if codec is None else SliceCoder(file, codec, io_threads, part_pages)
         alone = None if codec is None else compute_alone
         self._state = IOState(file.path, deadline)
         self._numbers: set[tuple[PageRun, Part, int]] = set()
@@ -176,12 +178,7 @@ class Transfer:
         run = PageRun(place.segment, place.index, 1)
         for layer, halves in enumerate(into):
             for half, memory in zip(Part, halves, strict=True):
-                self.writes.settle(run.segment)
-                with self._telemetry.busy(Link.DISK_TO_HOST):
-                    num_bytes = read_slices(
-                        self._file, run, half, layer, memory, self._numbers, self._coder
-                    )
-                self._telemetry.count_read(num_bytes)
+                self._fetch([(run, half, PageRoom(memory, self._geometry), 0)], layer)
 
     def _start(self, job: ReadJob, buffer: StreamBuffer, *, is_ahead: bool) -> _Flight:
         """Deal the reads of a job to the threads.
@@ -223,25 +220,28 @@ class Transfer:
         return was_late
 
     def _read(self, reads: list[tuple[PageRun, Part, int]], layer: int, into: StreamBuffer) -> None:
-        for segment in {run.segment for run, _, _ in reads}:
+        self._fetch([(run, half, into.halves[half], first) for run, half, first in reads], layer)
+
+    def _fetch(self, reads: list[tuple[PageRun, Part, PageRoom, int]], layer: int) -> None:
+        """Read, check and decode runs of one layer, each into room from some page on."""
+        for segment in {run.segment for run, *_ in reads}:
             self.writes.settle(segment)
         num_bytes, moves = 0, 0
-        try:
-            with self._telemetry.busy(Link.DISK_TO_HOST):
-                for run, half, first in reads:
-                    num_bytes += read_run(
-                        self._file,
-                        run,
-                        half,
-                        layer,
-                        into.halves[half],
-                        first,
-                        self._numbers,
-                        self._coder,
-                    )
-                    moves += 1
-        finally:
-            self._telemetry.count_read(num_bytes, moves)
+        with nullcontext() if self._coder is None else self._coder.reading() as coded:
+            try:
+                with self._telemetry.busy(Link.DISK_TO_HOST):
+                    for run, half, room, first in reads:
+                        memory = room.bytes_of(first, run.num_pages)
+                        pages = room.pages[first : first + run.num_pages]
+                        num_bytes += read_run(self._file, run, half, layer, memory, pages, coded)
+                        moves += 1
+            finally:
+                self._telemetry.count_read(num_bytes, moves)
+            if coded is not None:
+                coded.decode()
+        for run, half, room, first in reads:
+            memory = room.bytes_of(first, run.num_pages)
+            require_numbers(self._file, run, half, layer, memory, self._numbers)
 
     def close(self) -> None:
         """Stop the threads; queued work is finished first."""

@@ -135,7 +135,7 @@ def decoding(model: LoadedModel, folder: Path, tokens: int, disk: float, repeats
     def measure(name: str) -> dict[str, float]:
         config = replace(eighth, kv_codecs=KVCodecs(name))
         if name != "raw":
-            more = buffer_bytes(model.geometry, config.io_threads)
+            more = buffer_bytes(model.geometry, config.io_threads, config.part_tokens)
             config = replace(config, ram_bytes=config.ram_bytes + more)
         with slow_disk(disk):
             row, _ = decode_seconds(model, paths[name], config)
