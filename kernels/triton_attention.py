@@ -6,7 +6,7 @@ of rows and walks over the keys with the running maximum and sum of an online so
 head are folded into rows, query by query: a tile of keys is loaded once for all of them.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Owns the arithmetic on one tile of scores, and what is known of a device. Scores
 of log2, because the hardware's exponential is 2^x. Knows nothing of pages.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def score_factors(scaling: float, softcap: float | None) -> tuple[float, float]:
 
 def block_dim(head_dim: int) -> int:
     """Channels of a tile: the next power of two, which is what Triton's shapes need."""
-    return max(MIN_ROWS, triton.next_power_of_2(head_dim))
+    return max(MIN_ROWS, int(triton.next_power_of_2(head_dim)))
 
 
 def precision(dtype: torch.dtype) -> str:
@@ -132,4 +132,5 @@ def shared_bytes(device: torch.device) -> int:
     """Shared memory that one program may take, bytes."""
     if device.type == "cpu":
         return SMALL_SHARED_BYTES
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    properties = torch.cuda.get_device_properties(device)  # older builds do not tell it
+    return int(getattr(properties, "shared_memory_per_block_optin", SMALL_SHARED_BYTES))
