@@ -20,7 +20,7 @@ export PYTHONPATH=. TRITON_INTERPRET=0 HF_HUB_OFFLINE=1
 
 began=$SECONDS
 failed=0
-timeout 150 "$python" -m pytest -q -m gpu tests/gpu tests/kernels || failed=1
+timeout 150 "$python" -m pytest -q -m gpu tests/{gpu,kernels,e2e,unit/cli} || failed=1
 tested=$SECONDS
 timeout 150 "$python" -m tests.bench.gpu_table "$@" || failed=1
 echo "tests: $((tested - began)) s, figures: $((SECONDS - tested)) s"
