@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from kernels.choice import by_triton
 from kernels.cpu import multiplies_bf16
 from kernels.reference import attention_part as reference_part
 from kernels.reference import merge
@@ -21,6 +22,9 @@ CPU_FLASH: Callable[..., tuple[Tensor, Tensor]] = (
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 )
 """Blocked online softmax (arXiv 2205.14135) in ATen; gives the log-sum-exp that `merge` needs."""
+
+MOST_DIM = 256
+"""Largest head size that the Triton kernels' tiles were made for."""
 
 LEAST_ROWS = 4
 """Query rows of one product below which they are padded, on a CPU."""
@@ -47,6 +51,14 @@ def attention_part(
     causal = causal and num_queries > 1
     if window is not None and first_query + num_queries - 1 - first_key < window:
         window = None
+    if by_triton(queries.device) and head_dim <= MOST_DIM:
+        from kernels import triton_attention  # takes 0.5 s, which only its users shall wait for
+
+        with torch.cuda.device_of(queries):  # of several GPUs
+            return triton_attention.attention_part(
+                queries, keys, values, scaling=scaling, first_query=first_query,
+                first_key=first_key, causal=causal, window=window, softcap=softcap,
+            )  # fmt: skip
     if queries.device.type != "cpu" or window is not None or softcap is not None:
         return reference_part(
             queries, keys, values, scaling=scaling, first_query=first_query, first_key=first_key,
@@ -94,6 +106,13 @@ def page_lse(
     """
     num_heads, num_queries, head_dim = queries.shape
     num_kv_heads, num_keys, _ = keys.shape
+    if by_triton(keys.device) and head_dim <= MOST_DIM and queries.dtype == keys.dtype:
+        from kernels import triton_probe
+
+        with torch.cuda.device_of(keys):
+            return triton_probe.page_lse(
+                queries, keys, scaling=scaling, page_tokens=page_tokens, softcap=softcap, bias=bias
+            )
     rows = queries.reshape(num_kv_heads, -1, head_dim)
     if keys.device.type == "cpu" and not multiplies_bf16():
         rows, keys = rows.float(), keys.float()

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from tests.bench import gpu_engine, gpu_link, gpu_pages, gpu_tables
+from tests.bench import gpu_attention, gpu_engine, gpu_link, gpu_pages, gpu_tables
 from tests.bench.gpu_clock import GB, Figure, GpuBench, make_bench
 
 NO_DEVICE = 77
@@ -27,6 +27,7 @@ SCRIPTS: Mapping[str, Callable[[GpuBench], Iterator[Figure]]] = {
     "link": gpu_link.figures,
     "pages": gpu_pages.figures,
     "tables": gpu_tables.figures,
+    "attention": gpu_attention.figures,
     "engine": gpu_engine.figures,
 }
 
