@@ -35,7 +35,14 @@ from engine.telemetry import Telemetry
 from engine.tiers.coding import buffer_bytes, recoding_to
 from engine.types import KVGeometry, Part
 from tests.bench.harness import alternate, default_model, real_text, report
-from tests.bench.pressure import config_for, decode_seconds, engine_config, make_session
+from tests.bench.pressure import (
+    config_for,
+    decode_seconds,
+    engine_config,
+    make_session,
+    read_alone,
+    resumed,
+)  # fmt: skip
 
 RUN_PAGES = 8
 MANY = 30
@@ -139,11 +146,17 @@ def decoding(model: LoadedModel, folder: Path, tokens: int, disk: float, repeats
             config = replace(config, ram_bytes=config.ram_bytes + more)
         with slow_disk(disk):
             row, _ = decode_seconds(model, paths[name], config)
-        return row
+            with resumed(model, paths[name], config) as (engine, sequence):
+                sequence.token_ids.append(100)
+                engine.compute(sequence)
+                layers = list(range(model.geometry.num_layers))
+                seconds = read_alone(engine, sequence, layers, tuple(Part), tokens - 64)
+        return {**row, "reading alone, s": seconds}
 
     rows = alternate({name: lambda name=name: measure(name) for name in paths}, repeats)  # type: ignore[misc]
     for row in rows.values():
         row["times raw"] = rows["raw"]["s/token"] / row["s/token"]
+        row["reading, times raw"] = rows["raw"]["reading alone, s"] / row["reading alone, s"]
     allocated = {name: describe(path).allocated_bytes for name, path in paths.items()}
     for name, row in rows.items():
         row["file, MB"] = allocated[name] / 1e6
