@@ -54,7 +54,7 @@ def attention_part(
     if by_triton(queries.device) and head_dim <= MOST_DIM:
         from kernels import triton_attention  # takes 0.5 s, which only its users shall wait for
 
-        with torch.cuda.device_of(queries):  # of several GPUs
+        with torch.cuda.device_of(queries):  # type: ignore[no-untyped-call]  # of several GPUs
             return triton_attention.attention_part(
                 queries, keys, values, scaling=scaling, first_query=first_query,
                 first_key=first_key, causal=causal, window=window, softcap=softcap,
@@ -109,7 +109,7 @@ def page_lse(
     if by_triton(keys.device) and head_dim <= MOST_DIM and queries.dtype == keys.dtype:
         from kernels import triton_probe
 
-        with torch.cuda.device_of(keys):
+        with torch.cuda.device_of(keys):  # type: ignore[no-untyped-call]
             return triton_probe.page_lse(
                 queries, keys, scaling=scaling, page_tokens=page_tokens, softcap=softcap, bias=bias
             )

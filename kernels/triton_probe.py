@@ -5,7 +5,7 @@ stream past and one number a row and page leaves the chip. Programs that differ 
 are neighbours: a key comes from memory once, and from the level-2 cache for the others.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 

@@ -28,12 +28,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import page_cases
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
-
-import page_cases
 
 from kernels import triton_attention, triton_paged, triton_probe, triton_tiles
 
