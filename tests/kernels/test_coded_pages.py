@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_device import OnCuda
-from test_pages import rope
+from test_moved_pages import rope
 from torch import Tensor
 
 from kernels import quantize, reference_coded, triton_decode, triton_encode
