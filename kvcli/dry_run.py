@@ -12,12 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.codecs import CODECS
 from engine.config import EngineConfig
 from engine.memory.budget import plan_memory
 from engine.session import extents_bytes, pages_bytes
-from engine.tiers.coding import buffer_bytes
-from engine.types import Tier
+from engine.types import CodedSizes, KVGeometry, Tier
 from kvcli.corpus.spans import Corpus
 from kvcli.estimate import likely_device, machine_speed, reading_flops
 from kvcli.model_outline import ModelOutline
@@ -124,7 +122,7 @@ def dry_run(corpus: Corpus, model: ModelOutline, options: RunOptions, folder: Pa
     geometry = model.geometry
     window = min(model.window, options.window or model.window)
     fits = tokens + options.max_tokens <= window
-    coded = CODECS[options.kv_codecs.disk].sizes(geometry)
+    coded, _ = _coding(options.kv_codecs.disk, geometry)
     return DryRun(
         model=model.name,
         window=window,
@@ -163,7 +161,7 @@ def _languages(files: Sequence[FileCount]) -> tuple[LanguageCount, ...]:
 def _tiers(tokens: int, model: ModelOutline, options: RunOptions) -> tuple[TierPlan, ...]:
     """Where pages would end: the device tier first, then RAM, then the disk."""
     defaults = EngineConfig(ram_bytes=options.ram_bytes)
-    is_coded = options.kv_codecs.disk != "raw"
+    coded, coding_bytes = _coding(options.kv_codecs.disk, model.geometry)
     plan = plan_memory(
         model.geometry,
         num_tokens=tokens + options.max_tokens,
@@ -173,19 +171,29 @@ def _tiers(tokens: int, model: ModelOutline, options: RunOptions) -> tuple[TierP
         has_file=options.session is not None,
         part_tokens=defaults.part_tokens,
         stream_depth=defaults.stream_depth,
-        coding_bytes=buffer_bytes(model.geometry, defaults.io_threads, defaults.part_tokens)
-        if is_coded
-        else 0,
+        coding_bytes=coding_bytes,
     )
     left, tiers = model.geometry.num_pages(tokens), []
     for tier, room in ((Tier.DEVICE, plan.device_pages), (Tier.HOST, plan.host_pages)):
         pages = min(left, room)
         left -= pages
         tiers.append(TierPlan(tier.value, pages, pages * model.geometry.page_bytes))
-    coded = CODECS[options.kv_codecs.disk].sizes(model.geometry)
     whole = pages_bytes(model.geometry, coded, tokens)
     first = pages_bytes(model.geometry, coded, tokens - left * model.geometry.page_tokens)
     return (*tiers, TierPlan(Tier.DISK.value, left, whole - first))
+
+
+def _coding(codec: str, geometry: KVGeometry) -> tuple[CodedSizes | None, int]:
+    """Sizes of coded page slices, and the RAM that coding takes, bytes; None and 0 of raw pages."""
+    if codec == "raw":
+        return None, 0
+    # These bring torch, and a dry run of raw pages answers at once without it.
+    from engine.codecs import CODECS
+    from engine.tiers.coding import buffer_bytes
+
+    defaults = EngineConfig(ram_bytes=0)
+    memory = buffer_bytes(geometry, defaults.io_threads, defaults.part_tokens)
+    return CODECS[codec].sizes(geometry), memory
 
 
 def _seconds(tokens: int, fits: bool, model: ModelOutline, options: RunOptions) -> float:
