@@ -132,7 +132,7 @@ def _walk(acc, highest, total, rows, keys, values, key_token, value_token, begin
         value_tile = load_tile(values + first * value_token, lanes[:, None], channels[None, :],
                                value_token, (token < num_keys)[:, None], HEAD_DIM, BLOCK_D,
                                MASKED)  # fmt: skip
-        acc = matmul(weights.to(value_tile.dtype), value_tile, acc * rescale[:, None], PRECISION)
+        acc = matmul(weights, value_tile, acc * rescale[:, None], PRECISION)
     return acc, highest, total
 
 

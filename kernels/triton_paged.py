@@ -19,6 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.triton_tiles import MIN_ROWS, NOTHING, block_dim, matmul, precision
+
 RUN = 128
 """Keys of one program: 128 x 128 channels x 2 bytes x K and V are 64 KiB."""
 
@@ -28,23 +30,8 @@ TILE_BYTES = 16_384
 MOST_KEYS, LEAST_KEYS = 64, 16
 """Keys of a tile."""
 
-MIN_ROWS = 16
-"""Rows of the smallest matrix product on tensor cores."""
-
 MOST_ROWS = 32
 """Rows of the largest tile; more rows are further programs, which load the keys again."""
-
-INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
-"""Whether kernels run in Python, whose products of bf16 are wrong (triton issue 11584)."""
-
-NOTHING = tl.constexpr(float("-inf"))
-
-
-@triton.jit
-def _product(left, right, acc, PRECISION: tl.constexpr):
-    if INTERPRETED:
-        return tl.dot(left.to(tl.float32), right.to(tl.float32), acc, input_precision="ieee")
-    return tl.dot(left.to(right.dtype), right, acc, input_precision=PRECISION)
 
 
 @triton.jit
@@ -76,7 +63,7 @@ def _attend_run(
             keys + kv_head * key_head + where[None, :] * key_token + channels[:, None],
             mask=seen[None, :] & (channels < DIM)[:, None], other=0.0,
         )  # fmt: skip
-        scores = _product(rows, key_tile, None, PRECISION) * scaling
+        scores = matmul(rows, key_tile, None, PRECISION) * scaling
         if HAS_CAP:  # tanh x = 1 - 2 / (1 + e^2x); beyond 40 it is 1, and e^x would overflow
             doubled = tl.minimum(scores * (2.0 / softcap), 40.0)
             scores = softcap * (1.0 - 2.0 / (1.0 + tl.exp(doubled)))
@@ -93,7 +80,7 @@ def _attend_run(
             values + kv_head * value_head + where[:, None] * value_token + channels[None, :],
             mask=seen[:, None] & (channels < DIM)[None, :], other=0.0,
         )  # fmt: skip
-        acc = _product(weights, value_tile, acc * rescale[:, None], PRECISION)
+        acc = matmul(weights, value_tile, acc * rescale[:, None], PRECISION)
         highest = new_highest
     some = total > 0.0
     num_heads = tl.num_programs(1) * GROUP
@@ -152,7 +139,7 @@ def attention_pages(
     out, lse = torch.empty_like(outs[0]), torch.empty_like(lses[0])
     group = num_heads // num_kv_heads
     rows = min(MOST_ROWS, max(MIN_ROWS, triton.next_power_of_2(group * num_queries)))
-    block_d = max(16, triton.next_power_of_2(head_dim))
+    block_d = block_dim(head_dim)
     fitting = TILE_BYTES // (block_d * keys.element_size())
     tile = max(LEAST_KEYS, min(MOST_KEYS, fitting))
     grid = (num_runs, num_kv_heads, triton.cdiv(group * num_queries, rows))
@@ -163,7 +150,7 @@ def attention_pages(
             scaling, softcap or 1.0, GROUP=group, DIM=head_dim, BLOCK_D=block_d, ROWS=rows,
             KEYS=tile, RUN=RUN, PAGE=page_tokens, HAS_WINDOW=window is not None,
             HAS_CAP=softcap is not None, num_warps=4,
-            PRECISION="ieee" if queries.dtype == torch.float32 else "tf32",
+            PRECISION=precision(queries.dtype),
         )  # fmt: skip
         if num_runs == 1:
             return outs[0], lses[0]

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.triton_numbers import INTERPRETED
+
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 NOTHING = tl.constexpr(float("-inf"))
@@ -32,20 +34,16 @@ WIDE_SHARED_BYTES = 232_448
 """Shared memory of a program on sm_90 and sm_100: where whole warp groups multiply from there."""
 
 
-INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
-"""Whether kernels of this process run in Triton's interpreter."""
-
-
 @triton.jit
 def matmul(left, right, acc, PRECISION: tl.constexpr):
-    """Add the product of two tiles to `acc` (None: 0), in fp32.
+    """Add the product of two tiles to `acc` (None: 0), in fp32; `left` in the dtype of `right`.
 
     The interpreter multiplies the bit patterns of bf16 (triton issue 11584), and fp32 holds the
     same numbers.
     """
     if INTERPRETED:
-        left, right = left.to(tl.float32), right.to(tl.float32)
-    return tl.dot(left, right, acc, input_precision=PRECISION)
+        return tl.dot(left.to(tl.float32), right.to(tl.float32), acc, input_precision="ieee")
+    return tl.dot(left.to(right.dtype), right, acc, input_precision=PRECISION)
 
 
 @triton.jit

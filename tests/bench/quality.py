@@ -13,7 +13,7 @@ it. Forks at several places are then given the text's own next tokens one by one
 from __future__ import annotations
 
 import argparse
-import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -120,7 +120,7 @@ def main() -> None:
                 session = raw
                 if codec != "raw":
                     session = folder / f"{text.stem}-{codec}.kv"
-                    session.write_bytes(raw.read_bytes())
+                    shutil.copyfile(raw, session)
                     kvcli("compact", session, "--kv-dtype", codec)
                 sizes[codec] += session.stat().st_blocks * 512
                 found, ids = logits_of(session, options.places, options.next, options.model)
@@ -131,9 +131,7 @@ def main() -> None:
     rows = {}
     for codec, found in logs.items():
         rows[codec] = compare(raw_logits, torch.cat(found), came)
-        rows[codec]["of raw's"] = rows[codec]["perplexity"] / math.exp(
-            float(-raw_logits[torch.arange(len(came)), torch.tensor(came)].mean())
-        )
+        rows[codec]["of raw's"] = rows[codec]["perplexity"] / rows["raw"]["perplexity"]
         rows[codec]["smaller"] = sizes["raw"] / sizes[codec]
     report(
         f"quality of coded KV, {len(came)} tokens", rows,
